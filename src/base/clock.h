@@ -1,0 +1,8 @@
+#pragma once
+
+#include "base/base.h"
+
+/* Monotonic nanoseconds. */
+uint64_t clock_ns(void);
+/* Seed for "random" when the user gives none. */
+uint64_t clock_entropy(void);

@@ -1,0 +1,42 @@
+/*
+ * Threads: a pool that runs one function on n threads, and the primitives under it. Started only
+ * by base/threads, run/, backend/ and app/ (conventions.md).
+ */
+#pragma once
+
+#include "base/error.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* CPUs this process may use: affinity mask and container quota (cgroup v1 and v2) respected. >= 1 */
+int cpu_count_usable(void);
+/* Those of the fastest kind, one per core; what a compute-bound pool should use. >= 1 */
+int cpu_count_fast(void);
+
+/* n threads, the caller of thread_pool_run being number 0 (n - 1 are started). */
+struct thread_pool;
+MUST_CHECK ats_status thread_pool_open(int n_threads, struct thread_pool **out); /* 1..512 */
+void thread_pool_close(struct thread_pool *pool); /* accepts NULL */
+int thread_pool_size(const struct thread_pool *pool);
+
+/* Runs fn(arg, thread_index, n) on the first n threads (1..size), returns when all are done.
+ * Writes of the caller before are seen by all, writes of all are seen by the caller after.
+ * Idle threads spin for a bounded time (about 50 us), then sleep. */
+typedef void pool_fn(void *arg, int thread_index, int n_threads);
+void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg);
+/* Inside fn: waits until all n threads of this run are here. Spins briefly, then sleeps, so one
+ * busy core less does not cost a scheduler quantum a call. Full memory ordering. */
+void thread_pool_barrier(struct thread_pool *pool);
+
+/* One item range of [0, n_items) for a thread, in multiples of `grain` (last one cut). */
+ALWAYS_INLINE void split_range(int n_items, int grain, int thread_index, int n_threads, int *begin,
+                               int *end) {
+    int64_t n_grains = (n_items + (int64_t)grain - 1) / grain;
+    *begin = (int)min_i64(n_items, n_grains * thread_index / n_threads * grain);
+    *end = (int)min_i64(n_items, n_grains * (thread_index + 1) / n_threads * grain);
+}
+
+/* Plain thread, mutex and condition: pthread's, which the sanitizers know. */
+struct thread { pthread_t id; };
+MUST_CHECK ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg);
+void thread_join(struct thread *t);
