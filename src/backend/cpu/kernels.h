@@ -1,0 +1,99 @@
+/*
+ * The CPU's arithmetic: one table of functions, filled with the plain-C reference and then
+ * overridden by each instruction set that the processor has (and the mask allows), lowest to
+ * highest. Kernels see rows, ranges and pointers; they know nothing of graphs, threads or models.
+ * Called by the CPU backend's phases and by tests/kernels.
+ *
+ * Determinism (house.md 9): for one table, the value of an output depends only on its weight row
+ * and its activation row: the same sequence of f32 operations whatever n_rows, n_tokens or the
+ * position of the row in a call. So any cut into threads, chunks or sequences is bit-equal.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "model/dtype.h"
+
+/* Activations rounded to 8 bits, class q8 (house.md 8): per 32 inputs scale = max|x|/127 and
+ * q = round-to-nearest-even(x * (127 / max|x|)), 0 if max|x| is 0. Row-major (n_tokens, n_cols);
+ * n_cols is a multiple of 32. */
+struct q8_rows {
+    int8_t *q;      /* (n_tokens, n_cols), each row starts on 64 bytes if n_cols % 64 == 0 */
+    float *scale;   /* (n_tokens, n_cols / 32) */
+    int16_t *sum16; /* (n_tokens, n_cols / 16): sums of q over 16 inputs, for types with a minimum */
+    int n_cols;
+};
+
+/* Bytes of one token's q, scale and sum16 together, each part rounded up to 64. */
+size_t q8_rows_bytes(int n_cols, int n_tokens);
+/* Lays the three arrays out in memory (64-aligned, q8_rows_bytes long). */
+struct q8_rows q8_rows_at(void *memory, int n_cols, int n_tokens);
+
+typedef void dequant_fn(const void *blocks, float *out, int64_t n);
+typedef void quantise_q8_fn(const float *x, int64_t x_stride, int token_begin, int token_end,
+                            struct q8_rows *out);
+
+/* out[t * out_stride + r] = sum over c of W[r][c] * x[t][c] for r in [0, n_rows), t in
+ * [0, n_tokens). W: n_rows rows of n_cols elements of the table's type, row_bytes apart, starting
+ * on a block border; x: as said above. `scratch`: matmul_scratch_bytes(n_cols), 64-aligned, of
+ * this thread. n_rows, n_tokens >= 0. out does not alias anything. */
+typedef void matmul_q8_fn(const void *w, size_t row_bytes, int n_rows, int n_cols,
+                          const struct q8_rows *x, int n_tokens, float *out, int64_t out_stride,
+                          void *scratch);
+/* The same with float activations x (n_tokens rows of n_cols, x_stride floats apart): class f32. */
+typedef void matmul_f32_fn(const void *w, size_t row_bytes, int n_rows, int n_cols, const float *x,
+                           int64_t x_stride, int n_tokens, float *out, int64_t out_stride,
+                           void *scratch);
+size_t matmul_scratch_bytes(int n_cols);
+
+/* Types a KV cache may have. A row is one head of one position: head_dim elements. */
+enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_TYPE_COUNT };
+size_t kv_row_bytes(enum kv_type type, int head_dim); /* Q8_0: head_dim is a multiple of 32 */
+
+/* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
+ * (k_row_bytes apart). scores[j * score_stride + i] = scale * <q_j, k_i>. */
+typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k,
+                            size_t k_row_bytes, int n_keys, int head_dim, float scale,
+                            float *scores, int64_t score_stride);
+/* acc[j * acc_stride + c] += sum over i ascending of p[j * p_stride + i] * v_i[c]. */
+typedef void attn_values_fn(const float *p, int64_t p_stride, int n_q, const void *v,
+                            size_t v_row_bytes, int n_keys, int head_dim, float *acc,
+                            int64_t acc_stride);
+
+/* Rotary embedding in place over n_heads heads, head_stride floats apart; the first n_rot of
+ * head_dim elements turn. cos, sin: n_rot / 2. pairs: (2i, 2i+1); halves: (i, i + n_rot/2). */
+typedef void rope_fn(float *x, int n_heads, int head_stride, int n_rot, const float *cos,
+                     const float *sin);
+
+struct kernels {
+    const char *name; /* "ref", "avx2", "avx512", "neon" */
+    dequant_fn *dequant[DTYPE_COUNT];
+    quantise_q8_fn *quantise_q8;
+    matmul_q8_fn *matmul_q8[DTYPE_COUNT];   /* NULL for F32, F16, BF16 */
+    matmul_f32_fn *matmul_f32[DTYPE_COUNT]; /* every weight type */
+    attn_scores_fn *attn_scores[KV_TYPE_COUNT];
+    attn_values_fn *attn_values[KV_TYPE_COUNT];
+    void (*kv_store[KV_TYPE_COUNT])(const float *x, void *row, int head_dim);
+    /* p[i] = exp(p[i] - max), returns the sum in ascending fixed order (lanes allowed) */
+    float (*exp_sum)(float *p, int n, float max);
+    float (*max)(const float *x, int n);
+    /* out = x / sqrt(mean(x^2) + eps) * w; w NULL means 1. out may be x. */
+    void (*rms_norm)(const float *x, const float *w, int n, float eps, float *out);
+    rope_fn *rope_pairs, *rope_halves;
+    void (*add)(const float *a, const float *b, int n, float *out); /* out may be a or b */
+    void (*scale)(float *x, int n, float factor);
+    /* out = silu(gate) * up; out may be gate or up */
+    void (*silu_mul)(const float *gate, const float *up, int n, float *out);
+};
+
+/* What the processor has, as bits; and what the user allows. */
+enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT }; /* AVX512: F BW VL VNNI */
+struct cpu_features {
+    unsigned isa;      /* bit per cpu_isa, ISA_REF always */
+    char text[256];    /* the flags found, for `doctor` */
+    char model[64];
+};
+void cpu_features_read(struct cpu_features *out);
+/* Fills the table with the best of `isa_mask` that the processor has. The table is plain data. */
+void kernels_init(struct kernels *k, unsigned isa_mask);
+/* Parses "ref", "avx2", "avx512", "native" (a level: it and all below); false if unknown. */
+bool cpu_isa_mask_parse(const char *text, unsigned *mask);

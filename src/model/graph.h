@@ -1,0 +1,133 @@
+/*
+ * WHAT is computed: one round (a forward pass over n_tokens tokens of one or more sequences) as a
+ * flat array of operators over values and weights, joined by index. Built once per model by
+ * arch_*.c; tokens, positions, sequences are parameters of a round, not of the graph. Knows no
+ * device and no placement. Read by plan/, run/ and the backends.
+ *
+ * A value is float32, row-major (n_tokens, width), or (n_rows, width) after OP_ROWS, where rows
+ * are those whose result is wanted. A weight is a logical matrix (n_rows, n_cols): a whole tensor
+ * of the file or a range of its rows (a fused qkv becomes three weights).
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "model/dtype.h"
+
+enum op_kind {
+    OP_EMBED,     /* out[t] = row id(t) of weight */
+    OP_NORM,      /* RMS norm over groups of `group` elements, times weight (group wide; or -1) */
+    OP_MATMUL,    /* out = W in (+ bias) */
+    OP_ROPE,      /* rotary embedding of each head by the token's position */
+    OP_ATTENTION, /* in: q, k, v; stores k and v in the layer's cache, then attends causally */
+    OP_GATED,     /* out = act(in0) * in1 */
+    OP_ADD,       /* out = in0 + in1 */
+    OP_ROWS,      /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
+};
+
+enum axis { AXIS_ROWS, AXIS_COLS, AXIS_HEADS }; /* output rows, input columns, KV heads */
+enum math { MATH_F32, MATH_Q8 };                /* arithmetic class of a product, house.md 8 */
+enum activation { ACT_SILU };
+
+/* Rotary embedding: angle(i, pos) = pos * freq_base^(-2i/n_rot) / factor[i]. */
+struct rope_params {
+    int head_dim, n_rot;
+    bool halves;            /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
+    const float *inv_freq;  /* n_rot / 2, everything folded in; owned by the graph's arena */
+    float magnitude;        /* multiplies cos and sin (YaRN, LongRoPE) */
+};
+
+struct attention_params {
+    int n_heads, n_kv_heads, head_dim; /* n_heads is a multiple of n_kv_heads */
+    float scale;
+    int window;                        /* keys seen, itself included; 0 = all */
+    int kv_layer;                      /* index of this layer's cache, 0.. */
+};
+
+struct graph_weight {
+    const char *name;   /* of the file's tensor, for messages and plans only */
+    int tensor;         /* index in the model's tensor table */
+    int64_t row_begin;  /* first row of the tensor that belongs to this weight */
+    int n_rows, n_cols; /* a vector has one row */
+    enum dtype dtype;
+};
+
+struct graph_value {
+    int width;
+    bool rows;    /* (n_rows, width): one line per wanted row */
+    int producer; /* op index */
+};
+
+struct graph_op {
+    enum op_kind kind;
+    int in[3], n_in;   /* value indices */
+    int out;           /* value index */
+    int weight, bias;  /* weight indices or -1; bias: a vector added by the first shard */
+    int layer;         /* -1 outside layers */
+    int block;         /* index of the block it belongs to, or -1 */
+    enum axis unit_axis;   /* how a unit of its block cuts this op: rows, columns or KV heads */
+    int unit_elements;     /* elements of that axis per unit; 0 = the op is not cut */
+    union {
+        struct { int group; float eps; } norm;
+        struct { enum math math; } matmul;
+        struct rope_params rope;
+        struct attention_params attention;
+        struct { enum activation act; } gated;
+        struct { float scale; } embed;
+    } p;
+};
+
+enum block_kind { BLOCK_ATTENTION, BLOCK_FFN, BLOCK_HEAD };
+/* Ops [op_begin, op_end) that one division along an inner axis serves (house.md 2). */
+struct graph_block {
+    enum block_kind kind;
+    int layer;
+    int op_begin, op_end;
+    int n_units; /* 1: not divisible */
+};
+
+struct graph {
+    struct graph_op *ops;        int n_ops;
+    struct graph_value *values;  int n_values;
+    struct graph_weight *weights; int n_weights;
+    struct graph_block *blocks;  int n_blocks;
+    int n_kv_layers;
+    int n_vocab, n_embd;
+    int hidden; /* value: (n_rows, n_embd), normalised state before the head */
+    int logits; /* value: (n_rows, n_vocab) */
+};
+
+/* A placed operator is one whose home a plan decides: it has a matrix or a cache. All others are
+ * computed wherever their result is needed. */
+static inline bool op_is_placed(const struct graph_op *op) {
+    return op->kind == OP_EMBED || op->kind == OP_MATMUL || op->kind == OP_ATTENTION;
+}
+/* Length of the axis along which an op may be cut. */
+static inline int op_axis_length(const struct graph *g, const struct graph_op *op, enum axis axis) {
+    if (op->kind == OP_ATTENTION) return op->p.attention.n_kv_heads;
+    const struct graph_weight *w = &g->weights[op->weight];
+    return axis == AXIS_COLS ? w->n_cols : w->n_rows;
+}
+/* Short name of an op kind, for plans and traces. */
+const char *op_kind_name(enum op_kind kind);
+
+/*
+ * Building. A builder collects ops in topological order; arrays grow, graph_finish freezes them
+ * into the arena and computes units, producers and blocks' unit counts.
+ */
+struct graph_builder;
+struct graph_builder *graph_builder_open(struct arena *arena);
+int graph_weight_add(struct graph_builder *b, struct graph_weight weight);
+int graph_embed(struct graph_builder *b, int weight, float scale);
+int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps);
+int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math);
+int graph_rope(struct graph_builder *b, int in, struct rope_params rope);
+int graph_attention(struct graph_builder *b, int q, int k, int v, struct attention_params p);
+int graph_gated(struct graph_builder *b, int gate, int up, enum activation act);
+int graph_add(struct graph_builder *b, int a, int c);
+int graph_rows(struct graph_builder *b, int in);
+void graph_layer(struct graph_builder *b, int layer); /* ops added from now on belong to it */
+/* Opens a block; its ops until graph_block_end share a division. */
+void graph_block_begin(struct graph_builder *b, enum block_kind kind);
+void graph_block_end(struct graph_builder *b);
+/* row_group: rows that the host layout keeps together (1 for raw GGUF blocks). */
+struct graph *graph_finish(struct graph_builder *b, int hidden, int logits, int row_group);
