@@ -53,6 +53,225 @@ ATS_API const char *ats_status_text(ats_status status);
 /* What went wrong in the last failed call of this thread, one line; "" if nothing did. */
 ATS_API const char *ats_error_text(void);
 
+/* ------------------------------------------------------------------------------------ options */
+
+typedef struct ats_engine ats_engine;
+typedef struct ats_session ats_session;
+typedef struct ats_sampler ats_sampler;
+
+typedef enum ats_kv_type { ATS_KV_F16, ATS_KV_F32, ATS_KV_Q8_0 } ats_kv_type;
+
+/* Arithmetic of matrix products: DEFAULT rounds the activations of quantised weights to 8 bits;
+ * F32 keeps float activations everywhere (slower; what comparisons use). */
+typedef enum ats_math { ATS_MATH_DEFAULT, ATS_MATH_F32 } ats_math;
+
+/* done of total bytes (or steps); return false to cancel the load. Called from the loading thread. */
+typedef bool ats_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
+
+typedef struct ats_options {
+    const char *model;     /* path of a GGUF file; of any part if it is split. Required */
+    int n_ctx;             /* tokens a session can hold; 0: the model's, at most 8192 */
+    int n_seqs;            /* sessions open at once; 0: 1. KV is reserved for all of them */
+    int n_batch;           /* tokens in one round at most; 0: 512 */
+    int n_rows;            /* rows of logits wanted in one round at most; 0: 32 */
+    int n_threads;         /* decode; 0: one per fast core that this process may use */
+    int n_threads_batch;   /* prefill; 0: as n_threads */
+    ats_kv_type kv_k, kv_v;
+    ats_math math;
+    const char *devices;   /* "cpu" (default when NULL), "cpu,cpu", ... */
+    const char *cpu_isa;   /* NULL or "native": the best there is; "ref", "avx2", "avx512", "neon" */
+    uint64_t plan_seed;    /* not 0: a random division of the work over the devices (tests) */
+    bool no_fusion;        /* every operator by itself (tests: changes nothing but speed) */
+    bool force;            /* go on where a guess is possible: unknown pre-tokenizer */
+    bool metadata_only;    /* vocabulary and facts only: no weights, no sessions */
+    ats_progress_fn *progress;
+    void *progress_user;
+} ats_options;
+
+ATS_API void ats_options_default(ats_options *options);
+
+/* Messages of the library (it never prints): level 0 error .. 3 debug. NULL: none. Process-wide;
+ * may be called from any thread. */
+typedef void ats_log_fn(void *user, int level, const char *text);
+ATS_API void ats_log_set(ats_log_fn *fn, void *user, int max_level);
+
+/* ------------------------------------------------------------------------------------- engine */
+
+/* Opens a model: reads the file's header, checks every size against the memory there is, binds
+ * and loads the weights. *out is owned by the caller. Errors: BAD_FILE, UNSUPPORTED, NO_MEMORY,
+ * IO, BAD_ARGUMENT, CANCELLED. */
+ATS_API ATS_MUST_CHECK ats_status ats_engine_open(const ats_options *options, ats_engine **out);
+/* Closes it; its sessions and samplers must be closed before. Accepts NULL. */
+ATS_API void ats_engine_close(ats_engine *engine);
+
+typedef struct ats_info {
+    const char *architecture, *name; /* "llama", "SmolLM2 135M Instruct"; "" if the file has none */
+    const char *file_type;           /* the type that holds most of the weights: "Q4_1" */
+    const char *chat_template;       /* NULL if the file has none */
+    uint64_t n_params, weight_bytes; /* elements and bytes of all weights */
+    int n_layers, n_embd, n_heads, n_kv_heads, n_vocab;
+    int n_ctx_train, n_ctx, n_seqs, n_batch, n_rows;
+    int n_threads, n_threads_batch;
+    int32_t bos, eos;                /* -1: none */
+    bool adds_bos;
+    const char *cpu_isa;             /* the kernels in use */
+} ats_info;
+/* Borrowed strings, valid until the engine is closed. */
+ATS_API void ats_engine_info(const ats_engine *engine, ats_info *out);
+
+/* JSON texts (owned by the caller: ats_free), each one object:
+ * the plan in force and the memory ledger; */
+ATS_API char *ats_engine_describe(const ats_engine *engine);
+/* a GGUF file's metadata, tensors, tokenizer facts, without loading it; */
+ATS_API ATS_MUST_CHECK ats_status ats_file_describe(const char *path, char **json);
+/* this machine: processor features, usable cores, memory, devices. */
+ATS_API char *ats_machine_describe(void);
+ATS_API void ats_free(void *p);
+
+typedef struct ats_stats {
+    uint64_t load_ns;                    /* ats_engine_open, whole */
+    uint64_t n_prefill_tokens, prefill_ns; /* rounds of more than one token a session */
+    uint64_t n_decode_tokens, decode_ns;   /* rounds of one token a session */
+    uint64_t n_rounds;
+    uint64_t kv_bytes, weight_bytes, work_bytes; /* promised at load */
+} ats_stats;
+ATS_API void ats_engine_stats(const ats_engine *engine, ats_stats *out);
+ATS_API void ats_engine_stats_reset(ats_engine *engine); /* counters, not load figures */
+
+/* Asked between rounds (and between chunks of a long prompt): true stops with ATS_CANCELLED; what
+ * was evaluated so far stays in the sessions. May be called from ats_eval and ats_generate only. */
+typedef bool ats_cancel_fn(void *user);
+ATS_API void ats_engine_set_cancel(ats_engine *engine, ats_cancel_fn *fn, void *user);
+
+/* --------------------------------------------------------------------------------------- text */
+
+enum { ATS_TOKENIZE_SPECIAL = 1, ATS_TOKENIZE_PARSE_SPECIAL = 2 };
+/* Text to ids. SPECIAL: adds BOS/EOS as the file says. PARSE_SPECIAL: control tokens written in
+ * the text count as such (for rendered templates; never for a user's words). text need not be
+ * UTF-8: invalid parts count as U+FFFD. *ids owned (ats_free), never NULL on success. */
+ATS_API ATS_MUST_CHECK ats_status ats_tokenize(const ats_engine *engine, const char *text,
+                                               size_t n_bytes, unsigned flags, int32_t **ids,
+                                               size_t *n_ids);
+/* The bytes a token stands for (control tokens: their name); borrowed, may hold any bytes. NULL if
+ * id is not in the vocabulary. */
+ATS_API const char *ats_token_text(const ats_engine *engine, int32_t id, size_t *n_bytes);
+/* Ids to text as generation writes it: whole UTF-8 characters, control tokens left out unless
+ * `special`. Owned (ats_free). */
+ATS_API ATS_MUST_CHECK ats_status ats_detokenize(const ats_engine *engine, const int32_t *ids,
+                                                 size_t n_ids, bool special, char **text,
+                                                 size_t *n_bytes);
+/* True for every token that ends a generation (eos, eot, eom, known names). */
+ATS_API bool ats_token_is_end(const ats_engine *engine, int32_t id);
+
+/* Renders the model's chat template (or a ChatML one when it has none). messages_json: an array
+ * in OpenAI's shape ([{"role":"user","content":"..."}]); extra_json: an object of further template
+ * variables ("tools", "enable_thinking", ...) or NULL. *text owned (ats_free); tokenize it with
+ * ats_tokenize_chat. */
+ATS_API ATS_MUST_CHECK ats_status ats_chat_render(const ats_engine *engine,
+                                                  const char *messages_json,
+                                                  const char *extra_json,
+                                                  bool add_generation_prompt, char **text);
+/* Ids of a rendered chat: control tokens parsed, BOS added only where the text does not already
+ * begin with it. */
+ATS_API ATS_MUST_CHECK ats_status ats_tokenize_chat(const ats_engine *engine, const char *text,
+                                                    int32_t **ids, size_t *n_ids);
+
+/* ----------------------------------------------------------------------------------- sessions */
+
+/* BAD_ARGUMENT when n_seqs sessions are open already. *out owned. */
+ATS_API ATS_MUST_CHECK ats_status ats_session_open(ats_engine *engine, ats_session **out);
+ATS_API void ats_session_close(ats_session *session); /* accepts NULL */
+/* Tokens it holds (borrowed until the next call on it). */
+ATS_API const int32_t *ats_session_tokens(const ats_session *session, size_t *n);
+/* Keeps the first n tokens; more than it has is BAD_ARGUMENT. */
+ATS_API ATS_MUST_CHECK ats_status ats_session_truncate(ats_session *session, size_t n);
+
+typedef enum ats_want { ATS_WANT_NONE, ATS_WANT_LAST, ATS_WANT_ALL } ats_want;
+
+typedef struct ats_run {
+    ats_session *session;
+    const int32_t *tokens; /* appended to the session */
+    size_t n_tokens;
+    ats_want want;
+    float *logits; /* ALL: (n_tokens, n_vocab); LAST: (1, n_vocab) or NULL */
+} ats_run;
+
+/* Evaluates several sessions' tokens together, cut into rounds of n_batch. A session stands in at
+ * most one run. CONTEXT_FULL (nothing evaluated, the session unchanged) if a run does not fit. */
+ATS_API ATS_MUST_CHECK ats_status ats_eval(ats_engine *engine, ats_run *runs, int n_runs);
+/* Makes the session hold exactly tokens[0..n), reusing the longest common prefix, and evaluates
+ * the rest (at least the last token), so that the logits are those after it. *n_reused may be
+ * NULL. */
+ATS_API ATS_MUST_CHECK ats_status ats_session_set(ats_session *session, const int32_t *tokens,
+                                                  size_t n, size_t *n_reused);
+/* Logits after the last evaluated token (n_vocab), NULL if there are none; borrowed until the next
+ * evaluation. */
+ATS_API const float *ats_session_logits(const ats_session *session);
+
+/* --------------------------------------------------------------------------------- generation */
+
+typedef struct ats_logit_bias { int32_t token; float bias; } ats_logit_bias;
+
+/* Applied in this order: logit bias, repetition/presence/frequency penalties, DRY, top-k, typical,
+ * top-p, min-p, XTC, temperature, then the draw. temperature <= 0: the most probable token.
+ * Mirostat 2 replaces the steps from top-k to the draw. */
+typedef struct ats_sampling {
+    float temperature; /* 0.8 */
+    int top_k;         /* 40; 0: all */
+    float top_p;       /* 0.95; 1: off */
+    float min_p;       /* 0.05; 0: off */
+    float typical_p;   /* 1: off */
+    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+    int penalty_last_n;    /* 64; -1: the context */
+    float dry_multiplier;  /* 0: off */
+    float dry_base;        /* 1.75 */
+    int dry_allowed_length, dry_last_n; /* 2; -1: the context */
+    const char *const *dry_breakers;    /* NULL: newline, colon, double quote, asterisk */
+    int n_dry_breakers;
+    float xtc_probability, xtc_threshold; /* 0: off; 0.1 */
+    int mirostat;                         /* 0 or 2 */
+    float mirostat_tau, mirostat_eta;     /* 5, 0.1 */
+    const ats_logit_bias *logit_bias;
+    int n_logit_bias;
+    uint64_t seed; /* same seed, same text; default: random */
+} ats_sampling;
+
+/* Defaults as commented, overridden by the file's general.sampling.* keys if engine is given. */
+ATS_API void ats_sampling_default(const ats_engine *engine, ats_sampling *out);
+
+/* A sampler has the state of one generation: random numbers, history. BAD_ARGUMENT names the
+ * field that is out of range. *out owned. */
+ATS_API ATS_MUST_CHECK ats_status ats_sampler_open(const ats_engine *engine,
+                                                   const ats_sampling *params, ats_sampler **out);
+ATS_API void ats_sampler_close(ats_sampler *sampler); /* accepts NULL */
+/* Takes note of a token of the prompt or of another's choice (penalties, DRY). */
+ATS_API void ats_sampler_accept(ats_sampler *sampler, int32_t token);
+/* Picks the next token from logits (n_vocab, unchanged) and takes note of it. */
+ATS_API int32_t ats_sampler_pick(ats_sampler *sampler, const float *logits);
+
+typedef enum ats_stop { ATS_STOP_END, ATS_STOP_STRING, ATS_STOP_LENGTH, ATS_STOP_CONTEXT,
+                        ATS_STOP_CALLER } ats_stop;
+
+typedef struct ats_generation {
+    /* in */
+    int max_tokens;           /* < 0: until the model ends or the context is full */
+    bool ignore_end;          /* end tokens do not stop */
+    const char *const *stops; /* stop strings, found across token borders, not part of the text */
+    int n_stops;
+    /* Text as it comes, whole characters only; n_bytes may be 0 for a token held back. Return
+     * false to stop. May be NULL. */
+    bool (*on_text)(void *user, const char *text, size_t n_bytes, int32_t token);
+    void *user;
+    /* out */
+    int n_tokens; /* generated, the end token included */
+    ats_stop stop;
+} ats_generation;
+
+/* Continues a session that has logits. The end token is not kept in the session; a generation
+ * stopped by the caller keeps what was evaluated. */
+ATS_API ATS_MUST_CHECK ats_status ats_generate(ats_session *session, ats_sampler *sampler,
+                                               ats_generation *generation);
+
 #ifdef __cplusplus
 }
 #endif
