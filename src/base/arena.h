@@ -22,8 +22,8 @@ char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* NUL added */
 char *arena_printf(struct arena *a, const char *format, ...) PRINTF_LIKE(2, 3);
 
-#define ARENA_NEW(a, type)        ((type *)arena_alloc((a), sizeof(type)))
-#define ARENA_ARRAY(a, type, n)   ((type *)arena_alloc((a), sizeof(type) * (size_t)(n)))
+#define ARENA_NEW(a, type)      ((type *)arena_alloc((a), sizeof(type)))
+#define ARENA_ARRAY(a, type, n) ((type *)arena_alloc((a), sizeof(type) * (size_t)(n)))
 
 /* malloc family that aborts when there is none; for small host structures with odd lifetimes. */
 void *xmalloc(size_t bytes);

@@ -16,7 +16,7 @@ void buf_add(struct buf *b, const void *bytes, size_t n);
 void buf_add_str(struct buf *b, const char *s);
 void buf_add_char(struct buf *b, char c);
 void buf_printf(struct buf *b, const char *format, ...) PRINTF_LIKE(2, 3);
-void buf_vprintf(struct buf *b, const char *format, va_list args);
+void buf_vprintf(struct buf *b, const char *format, va_list args) PRINTF_LIKE(2, 0);
 /* The string, never NULL ("" when empty); borrowed. */
 const char *buf_str(const struct buf *b);
 /* Hands the string over (never NULL, free()d by the caller) and empties b. */

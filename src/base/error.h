@@ -5,6 +5,7 @@
 #pragma once
 
 #include "atsinfer.h"
+#include <stdarg.h>
 #include "base/base.h"
 
 /* Keeps the text (cut at 511 bytes, made valid UTF-8) and returns status. status != ATS_OK. */

@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 /* A read-only map of a whole file. Not copied, pages are read on use. A file that shrinks while
- * mapped raises SIGBUS on access: file_check_size() before a round tells. */
+ * mapped raises SIGBUS on access: file_map_check() before a round tells. */
 struct file_map {
     const uint8_t *data; /* NULL when the file is empty */
     uint64_t size_bytes;
@@ -17,6 +17,8 @@ struct file_map {
 
 MUST_CHECK ats_status file_map_open(const char *path, struct file_map *out);
 void file_map_close(struct file_map *map); /* accepts a zeroed one */
+/* Fails if the file has become shorter than the map. */
+MUST_CHECK ats_status file_map_check(const struct file_map *map);
 /* Hints, may be ignored: will be read soon / is not needed for now (drops it from this process). */
 void file_map_willneed(const struct file_map *map, uint64_t offset, uint64_t bytes);
 void file_map_dontneed(const struct file_map *map, uint64_t offset, uint64_t bytes);
@@ -38,6 +40,8 @@ MUST_CHECK ats_status pages_alloc(size_t bytes, void **out);
 void pages_free(void *p, size_t bytes);
 
 /* Physical memory of the machine (or the container's limit) and what is free now; bytes. */
-struct memory_info { uint64_t total_bytes, available_bytes; };
+struct memory_info {
+    uint64_t total_bytes, available_bytes;
+};
 void memory_info_read(struct memory_info *out);
 uint64_t process_peak_rss_bytes(void);

@@ -1,4 +1,5 @@
-/* IEEE half and bfloat16 <-> float, bit-exact in plain C (round to nearest even, NaN kept quiet). */
+/* IEEE half and bfloat16 <-> float, bit-exact in plain C (round to nearest even, NaN kept quiet).
+ */
 #pragma once
 
 #include <string.h>
@@ -34,7 +35,9 @@ ALWAYS_INLINE uint16_t half_from_float(float f) {
     mag += 0x0fff + (mag >> 13 & 1);
     return (uint16_t)(sign | (mag - 0x38000000u) >> 13);
 }
-ALWAYS_INLINE float bf16_to_float(uint16_t h) { return float_from_bits((uint32_t)h << 16); }
+ALWAYS_INLINE float bf16_to_float(uint16_t h) {
+    return float_from_bits((uint32_t)h << 16);
+}
 ALWAYS_INLINE uint16_t bf16_from_float(float f) {
     uint32_t u = float_bits(f);
     if ((u & 0x7fffffff) > 0x7f800000u) return (uint16_t)(u >> 16 | 64);

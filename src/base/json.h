@@ -4,7 +4,8 @@
 #include <jansson.h>
 #include "base/error.h"
 
-/* Parses text[0..n). Refuses duplicate keys, depth over 2048, invalid UTF-8. *out owned (decref). */
+/* Parses text[0..n). Refuses duplicate keys, depth over 2048, invalid UTF-8. *out owned (decref).
+ */
 MUST_CHECK ats_status json_parse(const char *text, size_t n, json_t **out);
 MUST_CHECK ats_status json_read_file(const char *path, size_t max_bytes, json_t **out);
 /* One line or indented; never fails on strings that are valid UTF-8. Owned (free). */

@@ -3,7 +3,9 @@
 
 #include "base/base.h"
 
-struct rng { uint64_t s[4]; };
+struct rng {
+    uint64_t s[4];
+};
 
 void rng_seed(struct rng *r, uint64_t seed);
 uint64_t rng_next(struct rng *r);

@@ -8,7 +8,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* CPUs this process may use: affinity mask and container quota (cgroup v1 and v2) respected. >= 1 */
+/* CPUs this process may use: affinity mask and container quota (cgroup v1 and v2) respected. >= 1
+ */
 int cpu_count_usable(void);
 /* Those of the fastest kind, one per core; what a compute-bound pool should use. >= 1 */
 int cpu_count_fast(void);
@@ -16,7 +17,7 @@ int cpu_count_fast(void);
 /* n threads, the caller of thread_pool_run being number 0 (n - 1 are started). */
 struct thread_pool;
 MUST_CHECK ats_status thread_pool_open(int n_threads, struct thread_pool **out); /* 1..512 */
-void thread_pool_close(struct thread_pool *pool); /* accepts NULL */
+void thread_pool_close(struct thread_pool *pool);                                /* accepts NULL */
 int thread_pool_size(const struct thread_pool *pool);
 
 /* Runs fn(arg, thread_index, n) on the first n threads (1..size), returns when all are done.
@@ -37,6 +38,8 @@ ALWAYS_INLINE void split_range(int n_items, int grain, int thread_index, int n_t
 }
 
 /* Plain thread, mutex and condition: pthread's, which the sanitizers know. */
-struct thread { pthread_t id; };
+struct thread {
+    pthread_t id;
+};
 MUST_CHECK ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg);
 void thread_join(struct thread *t);

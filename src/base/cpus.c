@@ -1,0 +1,145 @@
+#include "base/threads.h"
+
+#include "base/cgroup.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_CPUS = 8192 };
+
+/* The affinity mask of the process: mask[0..MAX_CPUS), returns how many are set (0: unknown). */
+static int affinity_read(bool *mask) {
+    cpu_set_t *set = CPU_ALLOC(MAX_CPUS);
+    size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
+    int n = 0;
+    if (set && sched_getaffinity(0, bytes, set) == 0) {
+        for (size_t i = 0; i < MAX_CPUS; i++) {
+            mask[i] = CPU_ISSET_S(i, bytes, set) != 0;
+            n += mask[i];
+        }
+    }
+    CPU_FREE(set);
+    return n;
+}
+
+/* quota microseconds of CPU time per period; part of a CPU is none, but one is always left. A
+ * group above may be stricter than ours. */
+static void take_quota(int64_t quota, int64_t period, int *n_cpus) {
+    if (quota <= 0 || period <= 0) return;
+    int n = (int)max_i64(1, min_i64(quota / period, MAX_CPUS));
+    if (*n_cpus == 0 || n < *n_cpus) *n_cpus = n;
+}
+
+int cpu_quota_read(const char *root) {
+    struct arena a = {0};
+    struct cgroup_dirs dirs;
+    char text[128], text2[128];
+    int n_cpus = 0;
+    cgroup_find(&a, root, "cpu", 2, &dirs);
+    for (int i = 0; i < dirs.n; i++) {
+        int64_t quota, period;
+        if (small_file_read(arena_printf(&a, "%s/cpu.max", dirs.paths[i]), text, sizeof text) &&
+            sscanf(text, "%" SCNd64 " %" SCNd64, &quota, &period) == 2) /* "max" means none */
+            take_quota(quota, period, &n_cpus);
+    }
+    cgroup_find(&a, root, "cpu", 1, &dirs);
+    for (int i = 0; i < dirs.n; i++) {
+        const char *dir = dirs.paths[i];
+        if (small_file_read(arena_printf(&a, "%s/cpu.cfs_quota_us", dir), text, sizeof text) &&
+            small_file_read(arena_printf(&a, "%s/cpu.cfs_period_us", dir), text2, sizeof text2))
+            take_quota(strtoll(text, NULL, 10), strtoll(text2, NULL, 10), &n_cpus);
+    }
+    arena_free(&a);
+    return n_cpus;
+}
+
+int cpu_count_usable(void) {
+    bool *mask = xcalloc(MAX_CPUS, sizeof *mask);
+    int n = affinity_read(mask);
+    free(mask);
+    if (n == 0) n = (int)max_i64(1, min_i64(sysconf(_SC_NPROCESSORS_ONLN), MAX_CPUS));
+    int quota = cpu_quota_read("");
+    return quota > 0 ? min_int(n, quota) : n;
+}
+
+/* Marks the CPUs of a list like "0-3,8". */
+static void list_parse(const char *list, bool *in, int n) {
+    while (*list >= '0' && *list <= '9') {
+        char *end;
+        long first = strtol(list, &end, 10), last = first;
+        if (*end == '-') last = strtol(end + 1, &end, 10);
+        for (long i = first; i <= last && i < n; i++)
+            in[i] = true;
+        if (*end != ',') return;
+        list = end + 1;
+    }
+}
+
+/* Speed of a CPU in the system's own measure (capacity, else top frequency); 0: not told. */
+static int64_t cpu_speed(const char *cpus_dir, int cpu) {
+    const char *names[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
+    char text[64];
+    int64_t speed = 0;
+    struct arena a = {0};
+    for (size_t i = 0; i < COUNT_OF(names) && speed == 0; i++)
+        if (small_file_read(arena_printf(&a, "%s/cpu%d/%s", cpus_dir, cpu, names[i]), text,
+                            sizeof text))
+            speed = strtoll(text, NULL, 10);
+    arena_free(&a);
+    return speed;
+}
+
+/* The lowest numbered CPU of the core that `cpu` belongs to. */
+static int core_of(const char *cpus_dir, int cpu) {
+    char text[256];
+    struct arena a = {0};
+    const char *path = arena_printf(&a, "%s/cpu%d/topology/thread_siblings_list", cpus_dir, cpu);
+    int core = small_file_read(path, text, sizeof text) ? atoi(text) : cpu;
+    arena_free(&a);
+    return core;
+}
+
+/*
+ * Fast: of the core kind that Intel's hybrid parts list by name; else at least 70% of the fastest
+ * (a big core beside a prime one counts, a little one does not). A core with several hardware
+ * threads counts once: they share the arithmetic units that we keep busy.
+ */
+int cpu_fast_read(const char *root, const bool *mask, int n_mask) {
+    struct arena a = {0};
+    bool *named = ARENA_ARRAY(&a, bool, n_mask), *taken = ARENA_ARRAY(&a, bool, n_mask);
+    int64_t *speed = ARENA_ARRAY(&a, int64_t, n_mask), best = 0;
+    const char *cpus_dir = arena_printf(&a, "%s/sys/devices/system/cpu", root);
+    char list[4096];
+    if (small_file_read(arena_printf(&a, "%s/sys/devices/cpu_core/cpus", root), list, sizeof list))
+        list_parse(list, named, n_mask);
+    bool any_named = false;
+    for (int i = 0; i < n_mask; i++) {
+        if (!mask[i]) continue;
+        speed[i] = cpu_speed(cpus_dir, i);
+        best = max_i64(best, speed[i]);
+        any_named |= named[i];
+    }
+    int n = 0;
+    for (int i = 0; i < n_mask; i++) {
+        bool fast = any_named ? named[i] : speed[i] * 10 >= best * 7;
+        if (!mask[i] || !fast) continue;
+        int core = core_of(cpus_dir, i);
+        if (core < 0 || core >= n_mask) core = i;
+        n += !taken[core];
+        taken[core] = true;
+    }
+    arena_free(&a);
+    return max_int(n, 1);
+}
+
+int cpu_count_fast(void) {
+    int usable = cpu_count_usable();
+    bool *mask = xcalloc(MAX_CPUS, sizeof *mask);
+    int n = affinity_read(mask) > 0 ? cpu_fast_read("", mask, MAX_CPUS) : usable;
+    free(mask);
+    return min_int(n, usable);
+}

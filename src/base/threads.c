@@ -1,0 +1,218 @@
+#include "base/threads.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Everything waits on a 32-bit word that somebody else changes: spin for a bounded time, then
+ * sleep on a condition. The order that makes it safe: a waiter counts itself as asleep, then looks
+ * at the word once more; a waker changes the word, then looks at the count (both sequentially
+ * consistent, so one of them sees the other).
+ */
+enum {
+    MAX_THREADS = 512,
+    N_BITS = 10,          /* of the start word: n of the run; the rest counts runs */
+    SPIN_NS = 50000,      /* longer than the gaps between operators of a round */
+    SPIN_CROWD_NS = 2000, /* more threads than CPUs: whom we wait for may need this CPU */
+    SPIN_PAUSES = 32,     /* between two looks at the clock */
+};
+
+struct sleepers {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    atomic_int n_asleep;
+};
+
+/* On cache lines of its own: written by one thread, or by the sleep path only. */
+struct worker {
+    _Alignas(64) struct sleepers sleepers;
+    struct thread_pool *pool;
+    struct thread thread;
+    int index;
+};
+
+struct thread_pool {
+    _Alignas(64) atomic_uint start; /* run count << N_BITS | n of that run */
+    _Alignas(64) atomic_int n_running;
+    _Alignas(64) atomic_uint done; /* the start word of the last finished run */
+    _Alignas(64) atomic_int n_arrived;
+    _Alignas(64) atomic_uint phase; /* of the barrier: counts completed ones */
+    _Alignas(64) struct sleepers done_sleepers;
+    _Alignas(64) struct sleepers barrier_sleepers;
+    struct worker *workers; /* (size - 1), owned */
+    int size;
+    uint64_t spin_ns;
+    atomic_bool stop, busy;
+    /* Of the current run; written only while no worker takes part in one. */
+    pool_fn *fn;
+    void *arg;
+    int n;
+};
+
+ALWAYS_INLINE void cpu_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* yield is a nop on most cores; isb waits some 10 ns */
+#endif
+}
+
+static void sleepers_init(struct sleepers *s) {
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->cond, NULL);
+}
+
+static void sleepers_destroy(struct sleepers *s) {
+    pthread_cond_destroy(&s->cond);
+    pthread_mutex_destroy(&s->mutex);
+}
+
+static void wake(struct sleepers *s) {
+    if (LIKELY(atomic_load(&s->n_asleep) == 0)) return;
+    pthread_mutex_lock(&s->mutex);
+    pthread_cond_broadcast(&s->cond);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+/* Returns once *word differs from `old`. */
+static void wait_change(atomic_uint *word, unsigned old, struct sleepers *s, uint64_t spin_ns) {
+    uint64_t until = 0;
+    for (;;) {
+        for (int i = 0; i < SPIN_PAUSES; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) != old) return;
+            cpu_pause();
+        }
+        uint64_t now = clock_ns();
+        if (until == 0) until = now + spin_ns;
+        if (now >= until) break;
+    }
+    pthread_mutex_lock(&s->mutex);
+    atomic_fetch_add(&s->n_asleep, 1);
+    while (atomic_load(word) == old)
+        pthread_cond_wait(&s->cond, &s->mutex);
+    atomic_fetch_sub(&s->n_asleep, 1);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void *worker_main(void *arg) {
+    struct worker *w = arg;
+    struct thread_pool *pool = w->pool;
+    unsigned seen = 0;
+    for (;;) {
+        wait_change(&pool->start, seen, &w->sleepers, pool->spin_ns);
+        if (atomic_load(&pool->stop)) return NULL;
+        seen = atomic_load(&pool->start);
+        /* Whoever is not in the run must not look at it: the next one may be being written. */
+        int n = (int)(seen & ((1u << N_BITS) - 1));
+        if (w->index >= n) continue;
+        pool->fn(pool->arg, w->index, n);
+        if (atomic_fetch_sub(&pool->n_running, 1) == 1) {
+            atomic_store(&pool->done, seen);
+            wake(&pool->done_sleepers);
+        }
+    }
+}
+
+ats_status thread_pool_open(int n_threads, struct thread_pool **out) {
+    *out = NULL;
+    if (n_threads < 1 || n_threads > MAX_THREADS)
+        return fail(ATS_BAD_ARGUMENT, "%d threads: not in 1 to %d", n_threads, MAX_THREADS);
+    struct thread_pool *pool = NULL;
+    struct worker *workers = NULL;
+    size_t workers_bytes = (size_t)n_threads * sizeof *workers;
+    if (posix_memalign((void **)&pool, 64, sizeof *pool) != 0 ||
+        posix_memalign((void **)&workers, 64, workers_bytes) != 0) {
+        free(pool);
+        return fail(ATS_NO_MEMORY, "no memory for a pool of %d threads", n_threads);
+    }
+    memset(pool, 0, sizeof *pool);
+    memset(workers, 0, workers_bytes);
+    sleepers_init(&pool->done_sleepers);
+    sleepers_init(&pool->barrier_sleepers);
+    pool->workers = workers;
+    pool->size = 1;
+    pool->spin_ns = n_threads <= cpu_count_usable() ? SPIN_NS : SPIN_CROWD_NS;
+    for (int i = 0; i < n_threads - 1; i++) {
+        struct worker *w = &workers[i];
+        w->pool = pool;
+        w->index = i + 1;
+        sleepers_init(&w->sleepers);
+        ats_status status = thread_start(&w->thread, worker_main, w);
+        if (status != ATS_OK) {
+            sleepers_destroy(&w->sleepers);
+            thread_pool_close(pool);
+            return status;
+        }
+        pool->size++;
+    }
+    *out = pool;
+    return ATS_OK;
+}
+
+void thread_pool_close(struct thread_pool *pool) {
+    if (!pool) return;
+    REQUIRE(!atomic_load(&pool->busy));
+    atomic_store(&pool->stop, true);
+    atomic_fetch_add(&pool->start, 1u << N_BITS);
+    for (int i = 0; i < pool->size - 1; i++) {
+        wake(&pool->workers[i].sleepers);
+        thread_join(&pool->workers[i].thread);
+        sleepers_destroy(&pool->workers[i].sleepers);
+    }
+    sleepers_destroy(&pool->done_sleepers);
+    sleepers_destroy(&pool->barrier_sleepers);
+    free(pool->workers);
+    free(pool);
+}
+
+int thread_pool_size(const struct thread_pool *pool) {
+    return pool->size;
+}
+
+void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
+    REQUIRE(n >= 1 && n <= pool->size);
+    REQUIRE(!atomic_exchange(&pool->busy, true)); /* one caller, and never from inside fn */
+    pool->n = n;
+    if (n > 1) {
+        pool->fn = fn;
+        pool->arg = arg;
+        unsigned old_done = atomic_load_explicit(&pool->done, memory_order_relaxed);
+        unsigned run = (atomic_load(&pool->start) >> N_BITS) + 1;
+        atomic_store(&pool->n_running, n - 1);
+        atomic_store(&pool->start, run << N_BITS | (unsigned)n);
+        for (int i = 0; i < n - 1; i++)
+            wake(&pool->workers[i].sleepers);
+        fn(arg, 0, n);
+        wait_change(&pool->done, old_done, &pool->done_sleepers, pool->spin_ns);
+    } else {
+        fn(arg, 0, 1);
+    }
+    atomic_store(&pool->busy, false);
+}
+
+/* Nobody can enter the next barrier before the phase changed, so that n_arrived is reset first. */
+void thread_pool_barrier(struct thread_pool *pool) {
+    int n = pool->n;
+    if (n == 1) return;
+    unsigned phase = atomic_load(&pool->phase);
+    if (atomic_fetch_add(&pool->n_arrived, 1) + 1 == n) {
+        atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
+        atomic_store(&pool->phase, phase + 1);
+        wake(&pool->barrier_sleepers);
+    } else {
+        wait_change(&pool->phase, phase, &pool->barrier_sleepers, pool->spin_ns);
+    }
+}
+
+ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg) {
+    int error = pthread_create(&t->id, NULL, fn, arg);
+    if (error) return fail(ATS_FAILED, "cannot start a thread: %s", strerror(error));
+    return ATS_OK;
+}
+
+void thread_join(struct thread *t) {
+    REQUIRE(pthread_join(t->id, NULL) == 0);
+}
