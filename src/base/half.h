@@ -20,7 +20,7 @@ ALWAYS_INLINE float float_from_bits(uint32_t u) {
 ALWAYS_INLINE float half_to_float(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, mag = h & 0x7fff;
     if (mag >= 0x7c00) return float_from_bits(sign | 0x7f800000u | (mag & 0x3ff) << 13);
-    if (mag >= 0x0400) return float_from_bits(sign | (mag << 13) + 0x38000000u);
+    if (mag >= 0x0400) return float_from_bits(sign | ((mag << 13) + 0x38000000u));
     float f = (float)mag * 0x1p-24f; /* subnormal: exact */
     return sign ? -f : f;
 }

@@ -117,6 +117,7 @@ const char *op_kind_name(enum op_kind kind);
 struct graph_builder;
 struct graph_builder *graph_builder_open(struct arena *arena);
 int graph_weight_add(struct graph_builder *b, struct graph_weight weight);
+const struct graph_weight *graph_builder_weight(const struct graph_builder *b, int weight);
 int graph_embed(struct graph_builder *b, int weight, float scale);
 int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps);
 int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math);
@@ -131,3 +132,5 @@ void graph_block_begin(struct graph_builder *b, enum block_kind kind);
 void graph_block_end(struct graph_builder *b);
 /* row_group: rows that the host layout keeps together (1 for raw GGUF blocks). */
 struct graph *graph_finish(struct graph_builder *b, int hidden, int logits, int row_group);
+/* Gives up on an unfinished graph (a tensor was missing): frees what the builder holds. */
+void graph_discard(struct graph_builder *b);

@@ -1,0 +1,112 @@
+#include "model/bind.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define NAME_BYTES 128
+
+static const struct gguf_tensor *find(const struct binding *b, const char *format, va_list args,
+                                      char name[NAME_BYTES]) {
+    vsnprintf(name, NAME_BYTES, format, args);
+    return gguf_tensor_find(b->file, name);
+}
+
+static ats_status missing(const char *name) {
+    return fail(ATS_BAD_FILE, "tensor %s is missing", name);
+}
+
+static ats_status check_shape(const struct gguf_tensor *t, int64_t n_cols, int64_t n_rows) {
+    int64_t rows = t->dims[1] * t->dims[2] * t->dims[3];
+    if (t->dims[0] == n_cols && rows == n_rows) return ATS_OK;
+    return fail(ATS_BAD_FILE, "tensor %s is %lld x %lld, expected %lld x %lld", t->name,
+                (long long)rows, (long long)t->dims[0], (long long)n_rows, (long long)n_cols);
+}
+
+static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, int row_begin,
+                             int n_rows, int n_cols, int *weight) {
+    int tensor = (int)(t - b->file->tensors);
+    bool whole = row_begin == 0 && n_rows == t->dims[1] * t->dims[2] * t->dims[3];
+    if (!dtype_info(t->dtype)->weight)
+        return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, which is not supported", t->name,
+                    dtype_name(t->dtype));
+    b->used[tensor] = true;
+    if (whole && b->bound[tensor] >= 0) {
+        *weight = b->bound[tensor];
+        return ATS_OK;
+    }
+    *weight = graph_weight_add(b->builder, (struct graph_weight){.name = t->name,
+                                                                 .tensor = tensor,
+                                                                 .row_begin = row_begin,
+                                                                 .n_rows = n_rows,
+                                                                 .n_cols = n_cols,
+                                                                 .dtype = t->dtype});
+    if (whole) b->bound[tensor] = *weight;
+    return ATS_OK;
+}
+
+ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight, const char *format,
+                       ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    if (!t) return missing(name);
+    TRY(check_shape(t, n_cols, n_rows));
+    return add_weight(b, t, 0, n_rows, n_cols, weight);
+}
+
+ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole, int n_cols,
+                     int *weight, const char *format, ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    if (!t) return missing(name);
+    TRY(check_shape(t, n_cols, n_rows_whole));
+    return add_weight(b, t, row_begin, n_rows, n_cols, weight);
+}
+
+ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, const char *format,
+                       ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    *weight = -1;
+    if (!t) return optional ? ATS_OK : missing(name);
+    TRY(check_shape(t, n, 1));
+    if (t->dtype != DTYPE_F32)
+        return fail(ATS_UNSUPPORTED, "tensor %s is a vector of type %s, expected F32", t->name,
+                    dtype_name(t->dtype));
+    return add_weight(b, t, 0, 1, n, weight);
+}
+
+ats_status bind_constants(struct binding *b, int n, const char *name, const float **values) {
+    const struct gguf_tensor *t = gguf_tensor_find(b->file, name);
+    *values = NULL;
+    if (!t) return ATS_OK;
+    TRY(check_shape(t, n, 1));
+    if (t->dtype != DTYPE_F32)
+        return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, expected F32", name,
+                    dtype_name(t->dtype));
+    b->used[t - b->file->tensors] = true;
+    *values = (const float *)(const void *)t->data;
+    return ATS_OK;
+}
+
+bool bind_has(const struct binding *b, const char *format, ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    return t != NULL;
+}
+
+enum math bind_math(const struct binding *b, int weight) {
+    const struct graph_weight *w = graph_builder_weight(b->builder, weight);
+    return dtype_info(w->dtype)->quantised ? b->options->math : MATH_F32;
+}

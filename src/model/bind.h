@@ -1,0 +1,46 @@
+/*
+ * What an architecture's builder (arch_*.c) works with: the file, the builder, and functions that
+ * bind a logical weight to a tensor by name and check its shape. After the build, tensors that
+ * nobody asked for are reported.
+ */
+#pragma once
+
+#include "model/model.h"
+
+struct binding {
+    const struct gguf *file;
+    struct arena *arena; /* the model's */
+    struct graph_builder *builder;
+    const struct model_options *options;
+    struct hparams hp;
+    bool *used; /* (n_tensors) */
+    int *bound; /* (n_tensors) graph weight that covers the whole tensor, or -1: tied ones share */
+};
+
+/* One architecture family: fills the graph from the binding; hp is already read. */
+typedef ats_status arch_build_fn(struct binding *b, int *hidden, int *logits);
+
+ats_status arch_dense_build(struct binding *b, int *hidden, int *logits);
+
+/* A matrix of n_rows outputs and n_cols inputs; BAD_FILE if absent or of another shape. The name is
+ * printf-style, for "blk.%d.attn_q.weight". */
+MUST_CHECK ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight,
+                                  const char *format, ...) PRINTF_LIKE(5, 6);
+/* A range of rows of a tensor that holds n_rows_whole in all (fused weights). */
+MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole,
+                                int n_cols, int *weight, const char *format, ...)
+    PRINTF_LIKE(7, 8);
+/* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
+MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
+                                  const char *format, ...) PRINTF_LIKE(5, 6);
+/* The values of an F32 vector that the graph folds in (rope factors); NULL if absent. Borrowed. */
+MUST_CHECK ats_status bind_constants(struct binding *b, int n, const char *name,
+                                     const float **values);
+bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3);
+
+/* Class of a product with this weight: q8 only for quantised types. */
+enum math bind_math(const struct binding *b, int weight);
+
+/* The frequencies of this file's rotary embedding, scaling folded in (linear, YaRN, Llama 3's
+ * rope_freqs, LongRoPE's factors chosen by the configured context). rope.c. */
+MUST_CHECK ats_status rope_read(struct binding *b, bool halves, struct rope_params *out);

@@ -1,0 +1,162 @@
+#include "model/bind.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct arch {
+    const char *name;
+    arch_build_fn *build;
+} archs[] = {
+    {"llama", arch_dense_build},   {"qwen2", arch_dense_build}, {"qwen3", arch_dense_build},
+    {"smollm3", arch_dense_build}, {"phi3", arch_dense_build},
+};
+
+#define MAX_LAYERS 1024
+#define MAX_WIDTH  (1 << 20)
+#define MAX_VOCAB  (1 << 24)
+
+/* A required count within [1, max]. */
+static ats_status get_count(const struct gguf *g, const char *key, int max, int *out) {
+    uint32_t v;
+    TRY(gguf_get_u32(g, key, &v));
+    if (v < 1 || v > (uint32_t)max)
+        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d",
+                    key[0] == '.' ? g->arch : "", key, v, max);
+    *out = (int)v;
+    return ATS_OK;
+}
+
+/* The same, with a default when absent. */
+static ats_status opt_count(const struct gguf *g, const char *key, int max, int preset, int *out) {
+    *out = preset;
+    return gguf_find(g, key) ? get_count(g, key, max, out) : ATS_OK;
+}
+
+static ats_status check_hparams(const struct hparams *hp) {
+    if (hp->n_heads % hp->n_kv_heads != 0)
+        return fail(ATS_BAD_FILE, "%d heads cannot share %d key/value heads", hp->n_heads,
+                    hp->n_kv_heads);
+    if (hp->n_rot % 2 != 0 || hp->n_rot > hp->head_dim)
+        return fail(ATS_BAD_FILE, "key rope.dimension_count is %d, of a head of %d", hp->n_rot,
+                    hp->head_dim);
+    if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
+        return fail(ATS_BAD_FILE, "key attention.layer_norm_rms_epsilon is out of range");
+    if (!(hp->rope_freq_base > 1))
+        return fail(ATS_BAD_FILE, "key rope.freq_base is out of range");
+    return ATS_OK;
+}
+
+static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
+    TRY(get_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
+    TRY(get_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
+    TRY(get_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
+    TRY(get_count(g, ".context_length", 1 << 28, &hp->n_ctx_train));
+    TRY(get_count(g, ".attention.head_count", 4096, &hp->n_heads));
+    TRY(opt_count(g, ".attention.head_count_kv", 4096, hp->n_heads, &hp->n_kv_heads));
+    TRY(opt_count(g, ".attention.key_length", 8192, hp->n_embd / hp->n_heads, &hp->head_dim));
+    int value_dim;
+    TRY(opt_count(g, ".attention.value_length", 8192, hp->head_dim, &value_dim));
+    if (value_dim != hp->head_dim)
+        return fail(ATS_UNSUPPORTED, "keys of %d and values of %d elements are not supported",
+                    hp->head_dim, value_dim);
+    TRY(opt_count(g, ".rope.dimension_count", 8192, hp->head_dim, &hp->n_rot));
+    TRY(gguf_get_f32(g, ".attention.layer_norm_rms_epsilon", &hp->norm_eps));
+    hp->rope_freq_base = 10000;
+    TRY(gguf_opt_f32(g, ".rope.freq_base", &hp->rope_freq_base));
+    uint32_t window = 0;
+    TRY(gguf_opt_u32(g, ".attention.sliding_window", &window));
+    hp->sliding_window = window >= (uint32_t)hp->n_ctx_train ? 0 : (int)window;
+
+    const struct gguf_tensor *embedding;
+    TRY(gguf_tensor_get(g, "token_embd.weight", &embedding));
+    if (embedding->dims[1] < 1 || embedding->dims[1] > MAX_VOCAB)
+        return fail(ATS_BAD_FILE, "tensor token_embd.weight has %lld rows",
+                    (long long)embedding->dims[1]);
+    hp->n_vocab = (int)embedding->dims[1];
+    return check_hparams(hp);
+}
+
+static const struct arch *find_arch(const char *name) {
+    for (size_t i = 0; i < COUNT_OF(archs); i++)
+        if (strcmp(archs[i].name, name) == 0) return &archs[i];
+    return NULL;
+}
+
+/* Every tensor must have a reader: a forgotten one means a wrong result, silently. */
+static ats_status check_unused(const struct binding *b) {
+    int n_unused = 0;
+    const char *first = NULL;
+    for (int i = 0; i < b->file->n_tensors; i++) {
+        if (b->used[i]) continue;
+        if (!first) first = b->file->tensors[i].name;
+        n_unused++;
+    }
+    if (n_unused == 0 || b->options->force) return ATS_OK;
+    return fail(ATS_UNSUPPORTED,
+                "%d tensor%s of this %s file would be left unread, the first is %s", n_unused,
+                n_unused > 1 ? "s" : "", b->file->arch, first);
+}
+
+static void count_weights(struct model *m, const bool *used) {
+    for (int i = 0; i < m->file->n_tensors; i++) {
+        if (!used[i]) continue;
+        m->n_params += (uint64_t)m->file->tensors[i].n_elements;
+        m->weight_bytes += (uint64_t)m->file->tensors[i].n_bytes;
+    }
+}
+
+static ats_status build(struct model *m, const struct model_options *options) {
+    const struct gguf *file = m->file;
+    if (!file->arch[0]) return fail(ATS_BAD_FILE, "key general.architecture is missing");
+    const struct arch *arch = find_arch(file->arch);
+    if (!arch) return fail(ATS_UNSUPPORTED, "architecture \"%s\" is not supported", file->arch);
+    TRY(read_hparams(file, &m->hp));
+
+    struct arena scratch = {0};
+    struct binding b = {.file = file,
+                        .arena = &m->arena,
+                        .builder = graph_builder_open(&m->arena),
+                        .options = options,
+                        .hp = m->hp,
+                        .used = ARENA_ARRAY(&scratch, bool, file->n_tensors),
+                        .bound = ARENA_ARRAY(&scratch, int, file->n_tensors)};
+    for (int i = 0; i < file->n_tensors; i++) b.bound[i] = -1;
+    int hidden, logits;
+    ats_status status = arch->build(&b, &hidden, &logits);
+    if (status == ATS_OK) status = check_unused(&b);
+    if (status == ATS_OK) {
+        m->graph = graph_finish(b.builder, hidden, logits, options->row_group);
+        count_weights(m, b.used);
+    } else {
+        graph_discard(b.builder);
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+ats_status model_open(const struct gguf *file, const struct model_options *options,
+                      struct model **out) {
+    *out = NULL;
+    struct model *m = xcalloc(1, sizeof *m);
+    m->file = file;
+    ats_status status = build(m, options);
+    if (status != ATS_OK) {
+        model_close(m);
+        return status;
+    }
+    *out = m;
+    return ATS_OK;
+}
+
+void model_close(struct model *m) {
+    if (!m) return;
+    arena_free(&m->arena);
+    free(m);
+}
+
+const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row_bytes) {
+    const struct graph_weight *w = &m->graph->weights[weight];
+    const struct gguf_tensor *t = &m->file->tensors[w->tensor];
+    *row_bytes = t->row_bytes;
+    return t->data + w->row_begin * t->row_bytes;
+}

@@ -1,0 +1,44 @@
+/*
+ * A model: the facts of its file (hyper-parameters), its weights bound to tensors and shape-checked,
+ * and its graph. Says WHAT is computed; holds no weight data (tensors are views into the file's
+ * map) and knows no device. Opened by run/engine; built by arch_*.c.
+ */
+#pragma once
+
+#include "model/gguf.h"
+#include "model/graph.h"
+
+/* Hyper-parameters that every decoder has; keys of ecosystem.md 4.2. */
+struct hparams {
+    int n_layers, n_embd, n_ff, n_heads, n_kv_heads, head_dim, n_vocab;
+    int n_ctx_train;
+    float norm_eps;
+    float rope_freq_base;
+    int n_rot;
+    int sliding_window; /* 0: none */
+};
+
+struct model_options {
+    int n_ctx;      /* configured context: LongRoPE chooses its factors by it; 0: n_ctx_train */
+    enum math math; /* class of products with quantised weights; plain types are always f32 */
+    int row_group;  /* rows that the host layout keeps together; 1 for raw blocks */
+    bool force;     /* tensors that nothing reads are tolerated */
+};
+
+struct model {
+    struct arena arena;
+    const struct gguf *file; /* borrowed */
+    struct hparams hp;
+    struct graph *graph;
+    uint64_t n_params, weight_bytes; /* of the tensors in use */
+};
+
+/* Reads hyper-parameters, binds and checks every weight, builds the graph. file is borrowed and
+ * must outlive the model. *out owned. Errors: BAD_FILE naming the key or tensor, UNSUPPORTED for an
+ * architecture we do not know or tensors that nothing would read. */
+MUST_CHECK ats_status model_open(const struct gguf *file, const struct model_options *options,
+                                 struct model **out);
+void model_close(struct model *m); /* accepts NULL */
+
+/* The bytes of a graph weight: first row, distance of rows. Borrowed from the file's map. */
+const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row_bytes);
