@@ -1,0 +1,173 @@
+/*
+ * HOW on one device: the interface that every backend (cpu, vulkan, sim) fills, and what the
+ * executor says through it. No optional slot. A backend executes steps, one operator restricted to
+ * ranges on this device, in the order given; it decides nothing about placement.
+ *
+ * Order and time. Each backend has one timeline, a counter that only grows: a submitted segment
+ * waits for values of other timelines and, when all its steps are done, sets its own. Steps of one
+ * device never overlap in effect: a later step sees all writes of an earlier one. Writes to the
+ * exchange are visible to whoever waited for the segment's value. A buffer's lifetime ends with the
+ * value of its last reader, never before.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "model/graph.h"
+
+#define KV_PAGE_TOKENS_LOG2 6 /* 64 positions a page */
+#define STEP_MAX_IN         8
+
+/* Types a KV cache may have; a row is one head of one position. */
+enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_TYPE_COUNT };
+size_t kv_row_bytes(enum kv_type type, int head_dim); /* Q8_0: head_dim is a multiple of 32 */
+const char *kv_type_name(enum kv_type type);
+
+/* Where floats stand: column c of line t is at offset_bytes + 4 * (t * stride + c - first) of a
+ * space. LOCAL is the device's own work memory, EXCHANGE host memory that all devices reach. */
+enum space { SPACE_LOCAL, SPACE_EXCHANGE };
+struct span {
+    enum space space;
+    int64_t offset_bytes;
+    int stride; /* floats from line to line */
+    int first;  /* the column that stands first */
+};
+
+struct backend_weight; /* a shard on this device; opaque, owned by the backend */
+struct backend_kv;     /* a pool of pages of one layer and head range on this device */
+struct backend_segment;
+
+enum step_kind {
+    STEP_OP,   /* what op->kind says, restricted to the ranges below */
+    STEP_SUM,  /* out = in[0] + in[1] + ... left to right, columns [begin, end) */
+    STEP_COPY, /* out = in[0], columns [begin, end) */
+};
+struct step {
+    enum step_kind kind;
+    const struct graph_op *op; /* STEP_OP */
+    struct span in[STEP_MAX_IN], out;
+    int n_in;
+    int begin, end;       /* columns of out that are produced; whole heads for NORM and ROPE */
+    int in_begin, in_end; /* MATMUL: columns of in[0] that are read; a partial sum if not all */
+    int head_begin, head_end; /* ATTENTION: KV heads; kv holds just these */
+    bool rows;                /* out has a line per wanted row, else per token */
+    bool in_rows;             /* the same for in */
+    int n_readers;            /* later steps of this device that read out */
+    struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL */
+    struct backend_weight *bias;   /* MATMUL: the shard's range, or NULL */
+    struct backend_kv *kv;         /* ATTENTION */
+};
+
+/* One sequence's part of a round: tokens [token_begin, token_begin + n_tokens), the first of them
+ * at `position`; pages[p >> 6] holds position p, for all positions up to its last. */
+struct round_run {
+    int token_begin, n_tokens;
+    int position;
+    const int32_t *pages;
+};
+struct round {
+    int n_tokens;
+    const int32_t *tokens;    /* (n_tokens) */
+    const int32_t *positions; /* (n_tokens) */
+    const struct round_run *runs;
+    int n_runs;
+    const int32_t *rows; /* (n_rows) ascending indices of the tokens whose result is wanted */
+    int n_rows;
+};
+
+/* A shard as it stands in the file: n_rows rows of n_cols elements, row_bytes apart, starting on a
+ * block border. Borrowed; a backend that copies says so in its ledger. */
+struct weight_source {
+    const char *name;
+    enum dtype dtype;
+    int n_rows, n_cols;
+    int64_t row_bytes;
+    const uint8_t *data;
+};
+
+/* Inside a page [kv_head][64][head_dim], K and V apart. */
+struct kv_layout {
+    enum kv_type type_k, type_v;
+    int n_kv_heads, head_dim;
+    int n_pages;
+};
+size_t kv_layout_bytes(const struct kv_layout *layout); /* K and V together */
+
+/* What a backend must be ready for; given once, before the first segment. */
+struct backend_limits {
+    int n_tokens, n_rows;   /* of a round */
+    int n_ctx;              /* positions a sequence may reach */
+    int64_t local_bytes;    /* work memory that spans address */
+    void *exchange;         /* host memory of the executor */
+    int64_t exchange_bytes;
+    int max_cols;           /* widest input of a product */
+    int max_heads;          /* query heads of the widest attention step */
+    int max_head_dim;
+};
+
+struct backend;
+struct backend_wait {
+    struct backend *backend;
+    uint64_t value;
+};
+
+struct backend_vtable {
+    void (*close)(struct backend *b);
+    /* Nanoseconds of this device's clock: the only time the executor knows. */
+    uint64_t (*now)(struct backend *b);
+    /* Memory for host weights and the exchange: readable by the CPU at full speed, pinned if the
+     * device gains by it. */
+    ats_status (*host_alloc)(struct backend *b, size_t bytes, void **out);
+    void (*host_free)(struct backend *b, void *p, size_t bytes);
+    ats_status (*reserve)(struct backend *b, const struct backend_limits *limits);
+    /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. */
+    int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);
+    ats_status (*weight_load)(struct backend *b, const struct weight_source *source,
+                              struct backend_weight **out);
+    void (*weight_free)(struct backend *b, struct backend_weight *w);
+    ats_status (*kv_open)(struct backend *b, const struct kv_layout *layout,
+                          struct backend_kv **out);
+    void (*kv_close)(struct backend *b, struct backend_kv *kv);
+    /* Page src becomes page dst (copy on write). Between rounds only. */
+    void (*kv_copy_page)(struct backend *b, struct backend_kv *kv, int src, int dst);
+    /* Prepares steps once for many rounds; they and the ops are borrowed. */
+    ats_status (*segment_build)(struct backend *b, const struct step *steps, int n_steps,
+                                struct backend_segment **out);
+    void (*segment_free)(struct backend *b, struct backend_segment *s);
+    /* Runs s after all waits, then sets the timeline to `value`. round is borrowed until then.
+     * A backend that is driven by the caller (`driven`) does the work inside this call; the others
+     * return at once. Values of one timeline are submitted in ascending order. */
+    ats_status (*submit)(struct backend *b, struct backend_segment *s, const struct round *round,
+                         const struct backend_wait *waits, int n_waits, uint64_t value);
+    /* Returns when the timeline has reached value, or with the error that stopped it. */
+    ats_status (*wait)(struct backend *b, uint64_t value);
+};
+
+struct backend {
+    const struct backend_vtable *fn;
+    const char *name; /* "cpu", "cpu1" */
+    bool driven;      /* submit does the work in the caller's thread */
+};
+
+struct backend_options {
+    int n_threads, n_threads_batch; /* CPU: decode, prefill; >= 1 */
+    unsigned cpu_isa_mask;          /* kernels allowed; bits of cpu_isa */
+    bool driven;                    /* the one device that the caller's thread drives */
+    bool no_fusion;                 /* every step by itself */
+};
+
+/* Opens a device by name ("cpu"). UNSUPPORTED names what there is. *out owned. */
+MUST_CHECK ats_status backend_open(const char *name, const struct backend_options *options,
+                                   struct backend **out);
+void backend_close(struct backend *b); /* accepts NULL */
+
+/* For options and `doctor`: what the CPU backend would use. */
+struct backend_cpu_info {
+    char model[64];    /* of the processor */
+    char features[256];
+    unsigned isa_mask; /* that it has and this build knows */
+    char isa[16];      /* the best of them */
+};
+void backend_cpu_info(struct backend_cpu_info *out);
+/* "native", "ref", "avx2", ...: that level and all below; false if there is no such name. */
+bool backend_cpu_isa_parse(const char *text, unsigned *mask);
+const char *backend_cpu_isa_name(unsigned mask); /* the kernels a mask selects here */

@@ -1,0 +1,168 @@
+#include "plan/plan.h"
+
+struct plan_maker {
+    struct arena *arena;
+    const struct graph *g;
+    struct plan *plan;
+    int row_group;
+    size_t cap;
+};
+
+static void begin(struct plan_maker *m, struct arena *arena, const struct graph *g, int n_devices,
+                  int row_group) {
+    *m = (struct plan_maker){.arena = arena, .g = g, .row_group = row_group};
+    m->plan = ARENA_NEW(arena, struct plan);
+    m->plan->n_devices = n_devices;
+    m->plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
+    /* a device has at most one range of an axis, so this is enough */
+    m->plan->parts = ARENA_ARRAY(arena, struct plan_part, (size_t)g->n_ops * (size_t)n_devices);
+}
+
+/* Parts are added op by op, ascending; empty ranges are left out. */
+static void add_part(struct plan_maker *m, int op, int device, enum axis axis, int from, int to) {
+    if (from < to)
+        m->plan->parts[m->plan->n_parts++] = (struct plan_part){op, device, axis, from, to};
+}
+
+static enum axis whole_axis(const struct graph_op *op) {
+    return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
+}
+
+static void add_whole(struct plan_maker *m, int i, int device) {
+    enum axis axis = whole_axis(&m->g->ops[i]);
+    add_part(m, i, device, axis, 0, op_axis_length(m->g, &m->g->ops[i], axis));
+}
+
+/* Borders: device d has units [unit[d], unit[d + 1]) of the op's block. */
+static void add_units(struct plan_maker *m, int i, const int *unit) {
+    const struct graph_op *op = &m->g->ops[i];
+    for (int d = 0; d < m->plan->n_devices; d++)
+        add_part(m, i, d, op->unit_axis, unit[d] * op->unit_elements,
+                 unit[d + 1] * op->unit_elements);
+}
+
+struct plan *plan_whole(struct arena *arena, const struct graph *g, int n_devices, int device) {
+    struct plan_maker m;
+    begin(&m, arena, g, n_devices, 1);
+    for (int i = 0; i < g->n_ops; i++) {
+        m.plan->first[i] = m.plan->n_parts;
+        if (op_is_placed(&g->ops[i])) add_whole(&m, i, device);
+    }
+    m.plan->first[g->n_ops] = m.plan->n_parts;
+    return m.plan;
+}
+
+struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices) {
+    struct plan_maker m;
+    begin(&m, arena, g, n_devices, 1);
+    int *unit = ARENA_ARRAY(arena, int, n_devices + 1);
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        m.plan->first[i] = m.plan->n_parts;
+        if (!op_is_placed(op)) continue;
+        int n_units = op->block >= 0 ? g->blocks[op->block].n_units : 1;
+        if (n_units < n_devices) {
+            add_whole(&m, i, op->kind == OP_EMBED ? 0 : op->block % n_devices);
+            continue;
+        }
+        for (int d = 0; d <= n_devices; d++) unit[d] = (int)((int64_t)n_units * d / n_devices);
+        add_units(&m, i, unit);
+    }
+    m.plan->first[g->n_ops] = m.plan->n_parts;
+    return m.plan;
+}
+
+/* n_devices + 1 ascending borders in [0, n], in multiples of step. */
+static void random_borders(struct rng *rng, int n_devices, int n, int step, int *border) {
+    border[0] = 0;
+    border[n_devices] = n;
+    for (int d = 1; d < n_devices; d++)
+        border[d] = (int)rng_below(rng, (uint32_t)(n / step + 1)) * step;
+    for (int d = 2; d < n_devices; d++) /* insertion sort: devices are few */
+        for (int e = d; e > 1 && border[e - 1] > border[e]; e--) {
+            int swap = border[e];
+            border[e] = border[e - 1], border[e - 1] = swap;
+        }
+}
+
+/* The op by itself: whole, or its rows, columns or heads cut anywhere legal. */
+static void add_random_op(struct plan_maker *m, int i, struct rng *rng, int *border) {
+    const struct graph_op *op = &m->g->ops[i];
+    if (op->kind == OP_EMBED || rng_below(rng, 2) == 0) {
+        add_whole(m, i, (int)rng_below(rng, (uint32_t)m->plan->n_devices));
+        return;
+    }
+    enum axis axis = whole_axis(op);
+    int step = 1;
+    if (op->kind == OP_MATMUL) {
+        if (rng_below(rng, 2)) axis = AXIS_COLS;
+        step = axis == AXIS_ROWS ? m->row_group
+                                 : dtype_info(m->g->weights[op->weight].dtype)->block_elements;
+    }
+    random_borders(rng, m->plan->n_devices, op_axis_length(m->g, op, axis), step, border);
+    for (int d = 0; d < m->plan->n_devices; d++)
+        add_part(m, i, d, axis, border[d], border[d + 1]);
+}
+
+struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
+                         struct rng *rng) {
+    enum { WHOLE, UNITS, FREE, N_MODES };
+    struct plan_maker m;
+    begin(&m, arena, g, n_devices, row_group);
+    int *border = ARENA_ARRAY(arena, int, n_devices + 1);
+    int *unit = ARENA_ARRAY(arena, int, n_devices + 1);
+    int block = -1, mode = FREE, device = 0;
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        m.plan->first[i] = m.plan->n_parts;
+        if (!op_is_placed(op)) continue;
+        if (op->block != block && op->block >= 0) {
+            mode = (int)rng_below(rng, N_MODES);
+            device = (int)rng_below(rng, (uint32_t)n_devices);
+            random_borders(rng, n_devices, g->blocks[op->block].n_units, 1, unit);
+        }
+        block = op->block;
+        if (block < 0 || mode == FREE)
+            add_random_op(&m, i, rng, border);
+        else if (mode == WHOLE)
+            add_whole(&m, i, device);
+        else
+            add_units(&m, i, unit);
+    }
+    m.plan->first[g->n_ops] = m.plan->n_parts;
+    return m.plan;
+}
+
+static ats_status check_op(const struct graph *g, const struct plan *plan, int i, int row_group) {
+    const struct graph_op *op = &g->ops[i];
+    int from = plan->first[i], to = plan->first[i + 1], at = 0;
+    const char *name = op->weight >= 0 ? g->weights[op->weight].name : op_kind_name(op->kind);
+    if (from == to) return fail(ATS_BAD_ARGUMENT, "the plan has no home for %s", name);
+    enum axis axis = plan->parts[from].axis;
+    int length = op_axis_length(g, op, axis), border = 1;
+    if (op->kind == OP_MATMUL)
+        border = axis == AXIS_ROWS ? row_group
+                                   : dtype_info(g->weights[op->weight].dtype)->block_elements;
+    if ((op->kind == OP_ATTENTION) != (axis == AXIS_HEADS) ||
+        (op->kind == OP_EMBED && to - from > 1))
+        return fail(ATS_BAD_ARGUMENT, "the plan cuts %s along an axis it does not have", name);
+    for (int p = from; p < to; p++) {
+        const struct plan_part *part = &plan->parts[p];
+        bool legal = part->begin == at && part->end > part->begin && part->end <= length &&
+                     part->axis == axis && part->device >= 0 && part->device < plan->n_devices &&
+                     (part->end == length || part->end % border == 0);
+        if (!legal)
+            return fail(ATS_BAD_ARGUMENT, "the plan's range %d to %d of %s is not legal",
+                        part->begin, part->end, name);
+        at = part->end;
+    }
+    if (at != length)
+        return fail(ATS_BAD_ARGUMENT, "the plan covers %d of %d of %s", at, length, name);
+    return ATS_OK;
+}
+
+ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group) {
+    for (int i = 0; i < g->n_ops; i++)
+        if (op_is_placed(&g->ops[i])) TRY(check_op(g, plan, i, row_group));
+    return ATS_OK;
+}

@@ -1,0 +1,40 @@
+/*
+ * WHERE: the home of every shard. A plan covers each placed operator of a graph (a product, the
+ * embedding, an attention with its cache) by parts: one axis cut into ranges, each on a device.
+ * Arithmetic only: no device, thread or clock. Made here by hand or at random; read by run/lower.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "model/graph.h"
+
+/* Range [begin, end) of op's axis on a device. An op's parts are disjoint, ascending and cover the
+ * axis; all have the same axis. EMBED has one part. */
+struct plan_part {
+    int op, device;
+    enum axis axis;
+    int begin, end;
+};
+struct plan {
+    int n_devices;
+    struct plan_part *parts;
+    int n_parts;
+    int *first; /* (n_ops + 1): parts of op i are [first[i], first[i + 1]) */
+};
+
+/* Everything on one device. All plans live in the arena. */
+struct plan *plan_whole(struct arena *arena, const struct graph *g, int n_devices, int device);
+/* Every block divided evenly in whole units over all devices; the embedding on device 0. */
+struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices);
+/* Any plan at all: whole blocks, block splits, and free mixtures of whole, row-cut and column-cut
+ * operators; legal borders. row_group: as given to the model. For tests. */
+struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
+                         struct rng *rng);
+/* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */
+MUST_CHECK ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group);
+/* True if the op's parts each make a sum over part of the inputs. */
+static inline bool plan_op_is_partial(const struct plan *p, int op) {
+    return p->first[op + 1] - p->first[op] > 1 && p->parts[p->first[op]].axis == AXIS_COLS;
+}
