@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "backend/backend.h" /* enum kv_type, kv_row_bytes (defined in backend.c) */
 #include "base/base.h"
 #include "model/dtype.h"
 
@@ -45,10 +46,6 @@ typedef void matmul_f32_fn(const void *w, size_t row_bytes, int n_rows, int n_co
                            void *scratch);
 size_t matmul_scratch_bytes(int n_cols);
 
-/* Types a KV cache may have. A row is one head of one position: head_dim elements. */
-enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_TYPE_COUNT };
-size_t kv_row_bytes(enum kv_type type, int head_dim); /* Q8_0: head_dim is a multiple of 32 */
-
 /* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
  * (k_row_bytes apart). scores[j * score_stride + i] = scale * <q_j, k_i>. */
 typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k,
@@ -66,10 +63,10 @@ typedef void rope_fn(float *x, int n_heads, int head_stride, int n_rot, const fl
 
 struct kernels {
     const char *name; /* "ref", "avx2", "avx512", "neon" */
-    dequant_fn *dequant[DTYPE_COUNT];
+    dequant_fn *dequant[N_DTYPES_WEIGHT];
     quantise_q8_fn *quantise_q8;
-    matmul_q8_fn *matmul_q8[DTYPE_COUNT];   /* NULL for F32, F16, BF16 */
-    matmul_f32_fn *matmul_f32[DTYPE_COUNT]; /* every weight type */
+    matmul_q8_fn *matmul_q8[N_DTYPES_WEIGHT];   /* NULL for F32, F16, BF16 */
+    matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT]; /* every weight type */
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];
     void (*kv_store[KV_TYPE_COUNT])(const float *x, void *row, int head_dim);
