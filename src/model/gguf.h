@@ -6,8 +6,8 @@
  * models: which keys must be there is asked by model.c and text/ through the getters.
  *
  * After gguf_open nothing changes: any number of threads may read. A file that another program
- * shortens while it is mapped raises SIGBUS on access (file.h): GGUF files must not be rewritten in
- * place while in use.
+ * shortens while it is mapped raises SIGBUS on access: GGUF files must not be rewritten in place
+ * while in use, and gguf_check_files() tells before a round whether one was.
  *
  * Policy on strings. Keys and tensor names: 1 to 65535 bytes of UTF-8 without control characters.
  * String values: UTF-8, but for the elements of tokenizer.ggml.tokens and tokenizer.ggml.merges,
@@ -60,6 +60,7 @@ struct gguf_kv {
     const char *key; /* NUL-terminated */
     enum gguf_type type;
     const uint8_t *data; /* the value as in the file, unaligned; of a string, its length field */
+    uint64_t n_bytes;    /* of data */
     struct gguf_array array; /* type GGUF_ARRAY */
 };
 
@@ -82,6 +83,13 @@ struct gguf_file {
     uint64_t data_offset; /* of the tensor data; = size_bytes when there is none */
 };
 
+/* A sorted index: looking up costs log2(n) comparisons whatever names a file has (no hash that a
+ * hostile file could make collide). */
+struct gguf_name {
+    const char *name;
+    int index;
+};
+
 /* Read the fields, never write them. */
 struct gguf {
     uint32_t version;
@@ -92,9 +100,10 @@ struct gguf {
     int n_kvs;
     struct gguf_kv *kvs; /* of the first file, in its order */
     int n_tensors;
-    struct gguf_tensor *tensors;       /* file by file, in their order */
-    uint32_t *kv_order, *tensor_order; /* indexes, sorted by name */
-    struct arena arena;                /* model lifetime: keys, names, indexes */
+    struct gguf_tensor *tensors;    /* file by file, in their order */
+    struct gguf_name *kv_names;     /* (n_kvs), sorted by name, all different */
+    struct gguf_name *tensor_names; /* (n_tensors), the same */
+    struct arena arena;             /* model lifetime: keys, names, indexes */
 };
 
 /* Opens a file, and its siblings if it is a part of a split (any part may be given: the parts are
@@ -103,6 +112,8 @@ MUST_CHECK ats_status gguf_open(const char *path, struct gguf **out);
 /* The same on memory that is aligned to 8, borrowed until gguf_close; no split files. */
 MUST_CHECK ats_status gguf_open_memory(const void *data, size_t n, struct gguf **out);
 void gguf_close(struct gguf *g); /* accepts NULL */
+/* Fails if one of the files has become shorter since it was opened. */
+MUST_CHECK ats_status gguf_check_files(const struct gguf *g);
 
 /*
  * Metadata. A key that begins with '.' stands under the architecture: ".block_count" is
@@ -143,7 +154,7 @@ MUST_CHECK ats_status gguf_opt_ints(const struct gguf *g, const char *key,
                                     const struct gguf_array **a);
 MUST_CHECK ats_status gguf_opt_floats(const struct gguf *g, const char *key,
                                       const struct gguf_array **a);
-/* Fails, naming the key and both lengths, if the key is an array of another length than n. */
+/* Fails, naming the key and both lengths, unless the key is an array of n elements. */
 MUST_CHECK ats_status gguf_check_length(const struct gguf *g, const char *key, size_t n);
 
 /* Elements; i below a->n, and the type must be of the kind (REQUIREd). O(1). */
