@@ -15,12 +15,14 @@
 #include "model/dtype.h"
 
 /* Activations rounded to 8 bits, class q8 (house.md 8): per 32 inputs scale = max|x|/127 and
- * q = round-to-nearest-even(x * (127 / max|x|)), 0 if max|x| is 0. Row-major (n_tokens, n_cols);
- * n_cols is a multiple of 32. */
+ * q = round-to-nearest-even(x * (127 / max|x|)); both 0 if max|x| is below 2^-119 (whose inverse
+ * is no finite float). Inputs are finite. Row-major (n_tokens, n_cols); n_cols is a multiple of 32.
+ */
 struct q8_rows {
-    int8_t *q;      /* (n_tokens, n_cols), each row starts on 64 bytes if n_cols % 64 == 0 */
-    float *scale;   /* (n_tokens, n_cols / 32) */
-    int16_t *sum16; /* (n_tokens, n_cols / 16): sums of q over 16 inputs, for types with a minimum */
+    int8_t *q;    /* (n_tokens, n_cols), each row starts on 64 bytes if n_cols % 64 == 0 */
+    float *scale; /* (n_tokens, n_cols / 32) */
+    int16_t
+        *sum16; /* (n_tokens, n_cols / 16): sums of q over 16 inputs, for types with a minimum */
     int n_cols;
 };
 
@@ -44,6 +46,7 @@ typedef void matmul_q8_fn(const void *w, size_t row_bytes, int n_rows, int n_col
 typedef void matmul_f32_fn(const void *w, size_t row_bytes, int n_rows, int n_cols, const float *x,
                            int64_t x_stride, int n_tokens, float *out, int64_t out_stride,
                            void *scratch);
+/* n_cols for F32, F16 and BF16 weights is any number from 1 up. */
 size_t matmul_scratch_bytes(int n_cols);
 
 /* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
@@ -62,13 +65,14 @@ typedef void rope_fn(float *x, int n_heads, int head_stride, int n_rot, const fl
                      const float *sin);
 
 struct kernels {
-    const char *name; /* "ref", "avx2", "avx512", "neon" */
+    const char *name; /* of the highest set in it: see cpu_isa_name */
     dequant_fn *dequant[N_DTYPES_WEIGHT];
     quantise_q8_fn *quantise_q8;
     matmul_q8_fn *matmul_q8[N_DTYPES_WEIGHT];   /* NULL for F32, F16, BF16 */
     matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT]; /* every weight type */
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];
+    /* Q8_0: struct block_q8_0 with the rounding of quantise_q8 and d = half(max|x| / 127) */
     void (*kv_store[KV_TYPE_COUNT])(const float *x, void *row, int head_dim);
     /* p[i] = exp(p[i] - max), returns the sum in ascending fixed order (lanes allowed) */
     float (*exp_sum)(float *p, int n, float max);
@@ -83,14 +87,23 @@ struct kernels {
 };
 
 /* What the processor has, as bits; and what the user allows. */
-enum cpu_isa { ISA_REF, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT }; /* AVX512: F BW VL VNNI */
+enum cpu_isa {
+    ISA_REF,
+    ISA_AVX2,     /* AVX2 FMA F16C */
+    ISA_AVX512,   /* F BW VL DQ VNNI */
+    ISA_NEON,     /* AArch64 baseline */
+    ISA_NEON_DOT, /* and the dot product instructions */
+    ISA_COUNT
+};
 struct cpu_features {
-    unsigned isa;      /* bit per cpu_isa, ISA_REF always */
-    char text[256];    /* the flags found, for `doctor` */
+    unsigned isa;   /* bit per cpu_isa, ISA_REF always */
+    char text[256]; /* the flags found, for `doctor` */
     char model[64];
 };
 void cpu_features_read(struct cpu_features *out);
 /* Fills the table with the best of `isa_mask` that the processor has. The table is plain data. */
 void kernels_init(struct kernels *k, unsigned isa_mask);
-/* Parses "ref", "avx2", "avx512", "native" (a level: it and all below); false if unknown. */
+/* "ref", "avx2", "avx512", "neon", "neon_dot" */
+const char *cpu_isa_name(enum cpu_isa isa);
+/* Parses one of these names (a level: it and all below) or "native"; false if unknown. */
 bool cpu_isa_mask_parse(const char *text, unsigned *mask);

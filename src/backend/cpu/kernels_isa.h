@@ -1,0 +1,43 @@
+/*
+ * What the files of the kernel table share: each instruction set's fill function, which overrides
+ * the entries it has. For kernels*.c only; everyone else includes kernels.h.
+ */
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+#include "base/half.h"
+
+/* The type-by-name lists: X(lower, UPPER). */
+#define Q8_WEIGHT_MAP(X)                                                                           \
+    X(q8_0, Q8_0)                                                                                  \
+    X(q4_0, Q4_0)                                                                                  \
+    X(q4_1, Q4_1)                                                                                  \
+    X(q5_0, Q5_0)                                                                                  \
+    X(q5_1, Q5_1)                                                                                  \
+    X(q2_k, Q2_K)                                                                                  \
+    X(q3_k, Q3_K)                                                                                  \
+    X(q4_k, Q4_K)                                                                                  \
+    X(q5_k, Q5_K)                                                                                  \
+    X(q6_k, Q6_K)                                                                                  \
+    X(iq4_nl, IQ4_NL)                                                                              \
+    X(iq4_xs, IQ4_XS)                                                                              \
+    X(mxfp4, MXFP4)
+#define FLOAT_WEIGHT_MAP(X)                                                                        \
+    X(f32, F32)                                                                                    \
+    X(f16, F16)                                                                                    \
+    X(bf16, BF16)
+
+void kernels_ref_fill(struct kernels *k);
+void kernels_ref_q8_fill(struct kernels *k);
+void kernels_avx2_fill(struct kernels *k);
+void kernels_avx512_fill(struct kernels *k);
+void kernels_neon_fill(struct kernels *k);
+void kernels_neon_dot_fill(struct kernels *k);
+
+/* Overrides k with what this architecture has among `isa` (bits per enum cpu_isa), lowest to
+ * highest; k->name becomes the highest's. One of kernels_{x86,arm,other}.c defines it. */
+void kernels_override(struct kernels *k, unsigned isa);
+
+/* Smallest max|x| that quantise_q8 takes for more than zero. */
+#define Q8_MIN_MAX 0x1p-119f
