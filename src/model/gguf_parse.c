@@ -112,7 +112,7 @@ static ats_status read_type(struct cursor *c, const char *key, enum gguf_type *t
 }
 
 static ats_status skip_string(struct cursor *c, const char *key, bool any_bytes) {
-    uint64_t n;
+    uint64_t n = 0;
     TRY(read_u64(c, &n));
     TRY(need(c, n));
     if (!any_bytes && !utf8_valid((const char *)c->data + c->at, (size_t)n)) {
@@ -141,8 +141,8 @@ static ats_status check_array(struct cursor *c, const char *key, bool any_bytes,
         return fail(ATS_BAD_FILE, "key %s holds arrays nested more than %d deep", key,
                     GGUF_MAX_DEPTH);
     }
-    enum gguf_type type;
-    uint64_t n;
+    enum gguf_type type = GGUF_U8;
+    uint64_t n = 0;
     TRY(read_type(c, key, &type));
     TRY(read_u64(c, &n));
     size_t each = gguf_type_bytes(type);

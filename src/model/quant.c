@@ -1,5 +1,6 @@
 #include "model/quant.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -190,6 +191,8 @@ static double mxfp4_levels(const float *x, uint8_t e, uint8_t level[QK_SMALL]) {
     return error;
 }
 
+#define MXFP4_MAX_E 252 /* 6 times its scale is still a float */
+
 /* The largest value lies between 4 and 8 at scale e (6 is the largest that e2m1 has): the scales
  * around it are tried too. */
 static void mxfp4_from_float(const float *x, struct block_mxfp4 *b, int64_t n_blocks) {
@@ -198,14 +201,15 @@ static void mxfp4_from_float(const float *x, struct block_mxfp4 *b, int64_t n_bl
         for (int i = 0; i < QK_SMALL; i++) {
             if (fabsf(x[i]) > max) max = fabsf(x[i]);
         }
-        if (max > 0x1.8p127f) max = 0x1.8p127f; /* infinities */
+        if (max > FLT_MAX) max = FLT_MAX;
         uint8_t level[QK_SMALL] = {0};
         int exponent = 0;
         frexpf(max, &exponent); /* max = m * 2^exponent, 0.5 <= m < 1 */
         int e = max > 0 ? exponent - 3 + 127 : 0;
         b->e = 0;
         double best_error = max > 0 ? (double)INFINITY : 0;
-        for (int trial = max_int(e - 1, 0); trial <= e + 1 && trial <= 254 && max > 0; trial++) {
+        for (int trial = max_int(e - 1, 0); trial <= min_int(e + 1, MXFP4_MAX_E) && max > 0;
+             trial++) {
             uint8_t trial_level[QK_SMALL];
             double error = mxfp4_levels(x, (uint8_t)trial, trial_level);
             if (!(error < best_error)) continue;
