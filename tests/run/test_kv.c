@@ -265,7 +265,7 @@ static void wrong_classes_are_refused(void **state) {
 
 /* The model: plain token arrays, and pages with a content, as an executor would have them. Slot
  * contents are what was written; a sequence must read its own tokens through its table. */
-enum { M_CLASSES = 3, M_SEQS = 8, M_PAGES = 24 };
+enum { M_CLASSES = 3, M_SEQS = 8, M_PAGES = 12 };
 
 struct world {
     struct kv *kv;
