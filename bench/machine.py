@@ -1,0 +1,84 @@
+"""What the benchmark scripts share: what the machine is, and whether others were using it while a command ran.
+
+Linux only (/proc). A sample counts as clean when everything else on the machine, the hypervisor's steal included,
+took less than CLEAN of all CPU time while it ran (or less than CLEAN_S seconds: the kernel counts in ticks of 10 ms).
+"""
+import os
+import pathlib
+import platform
+import subprocess
+import tempfile
+import threading
+import time
+
+CLEAN, CLEAN_S = 0.03, 0.03
+QUIET_S, WAIT_S = 0.4, 20
+FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8", "asimd",
+         "asimddp", "i8mm", "sve")
+HZ = os.sysconf("SC_CLK_TCK")
+
+HERE = pathlib.Path(__file__).resolve().parent
+DATA = pathlib.Path(os.environ.get("XDG_DATA_HOME") or pathlib.Path.home() / ".local/share") / "atsinfer/models"
+SMOLLM2 = DATA / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def git_version():
+    r = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return r.stdout.strip() or "?"
+
+
+def describe():
+    """One row's worth of the machine, as a dict of strings."""
+    info = {}
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        for line in f:
+            key, _, value = line.partition(":")
+            info.setdefault(key.strip(), value.strip())
+    have = (info.get("flags") or info.get("Features") or "").split()
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": info.get("model name") or platform.machine(), "cpus": str(len(os.sched_getaffinity(0))),
+            "flags": " ".join(x for x in FLAGS if x in have), "ram_gib": f"{pages / 2**30:.0f}"}
+
+
+def busy_s():
+    """CPU seconds that the whole machine has spent working since boot (steal included, guest time counted once)."""
+    with open("/proc/stat", encoding="utf-8") as f:
+        user, nice, system, _, _, irq, softirq, steal = (int(x) for x in f.readline().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / HZ
+
+
+def wait_quiet():
+    """Wait, at most WAIT_S, for a moment in which nobody else computes."""
+    end = time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        b, t = busy_s(), time.monotonic()
+        time.sleep(QUIET_S)
+        if (busy_s() - b) / (time.monotonic() - t) < 0.08:
+            return
+
+
+def run(command, limit_s):
+    """Run a command on a quiet machine. Returns (stdout, usage); raises RuntimeError with its last words if it fails.
+
+    usage: wall_s, from before fork to after exit; peak_bytes, its greatest resident set, mapped file pages included;
+    foreign, the share of all CPU time that others took meanwhile; clean, whether that was little.
+    """
+    wait_quiet()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        before, start = busy_s(), time.monotonic()
+        p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        alarm = threading.Timer(limit_s, p.kill)
+        alarm.start()
+        _, status, used = os.wait4(p.pid, 0)
+        wall = time.monotonic() - start
+        p.returncode = os.waitstatus_to_exitcode(status)
+        alarm.cancel()
+        foreign_s = max(0.0, busy_s() - before - used.ru_utime - used.ru_stime)
+        out.seek(0)
+        err.seek(0)
+        text, words = out.read().decode("utf-8", "replace"), err.read().decode("utf-8", "replace")
+    if p.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: exit {p.returncode}\n{words[-500:]}")
+    whole = wall * os.cpu_count()
+    return text, {"wall_s": wall, "peak_bytes": used.ru_maxrss * 1024, "foreign": foreign_s / whole,
+                  "clean": foreign_s < max(CLEAN * whole, CLEAN_S)}
