@@ -114,7 +114,7 @@ enum encode_flags {
 /*
  * Appends the ids of text[0..n_bytes). Bytes that are not UTF-8: each maximal invalid part counts
  * as U+FFFD. Time O(n log n) for one endless word, else linear; no recursion. Errors: ATS_BAD_INPUT
- * from 1 GiB of text on. On error *out is as it was.
+ * from 64 MiB of text on. On error *out is as it was.
  */
 MUST_CHECK ats_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes,
                                        unsigned flags, struct token_list *out);
@@ -129,7 +129,7 @@ bool tokenizer_adds_space_prefix(const struct tokenizer *t);
 
 /*
  * The bytes that a token stands for, borrowed from t: raw bytes, not always whole characters. For
- * control, unknown and unused tokens their name. An id outside the vocabulary gives an empty span.
+ * control and unknown tokens their name. An id outside the vocabulary gives an empty span.
  */
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id);
 /* TOKEN_UNUSED for an id outside the vocabulary. */
