@@ -13,6 +13,7 @@ die() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 # step LABEL LOG COMMAND...: one line of progress; on failure the end of the log. Returns its status.
+step_tail=30
 step() {
     step_label=$1 step_log=$log_dir/$2.log
     shift 2
@@ -41,8 +42,8 @@ step() {
     if [ "$step_status" = 0 ]; then
         say "  done in $step_seconds s"
     else
-        say "  FAILED after $step_seconds s; the end of $step_log:"
-        tail -n 30 "$step_log" | sed 's/^/    /' >&2
+        say "  FAILED after $step_seconds s; log: $step_log"
+        [ "$step_tail" = 0 ] || tail -n "$step_tail" "$step_log" | sed 's/^/    /' >&2
     fi
     return "$step_status"
 }

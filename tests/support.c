@@ -16,6 +16,22 @@ bool test_shared_path(char *out, size_t n, const char *relative) {
     return true;
 }
 
+bool test_model_path(char *out, size_t n) {
+    const char *path = getenv("ATS_TEST_MODEL");
+    if (path && strcmp(path, "none") == 0) return false;
+    if (path && *path) {
+        snprintf(out, n, "%s", path);
+    } else {
+        char *dir;
+        TEST_OK(dir_path(DIR_DATA, false, &dir));
+        snprintf(out, n, "%s/models/SmolLM2-135M-Instruct.Q4_1.gguf", dir);
+        free(dir);
+    }
+    if (!file_exists(out))
+        fail_msg("%s is missing: scripts/fetch-model fetches it (ATS_TEST_MODEL=none skips)", out);
+    return true;
+}
+
 void test_source_path(char *out, size_t n, const char *relative) {
     if ((size_t)snprintf(out, n, "%s/%s", TEST_SOURCE_ROOT, relative) >= n)
         fail_msg("path too long");

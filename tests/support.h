@@ -28,6 +28,10 @@
  * Fails the test if it does not exist. False only with ATS_SHARED=none: then skip(). */
 bool test_shared_path(char *out, size_t n, const char *relative);
 
+/* The one real model (SmolLM2-135M-Instruct Q4_1; ATS_TEST_MODEL=FILE, else where
+ * scripts/fetch-model puts it). Fails if it is not there; false only with ATS_TEST_MODEL=none. */
+bool test_model_path(char *out, size_t n);
+
 /* Path of a committed file, relative to the source root. */
 void test_source_path(char *out, size_t n, const char *relative);
 

@@ -1,3 +1,4 @@
+/* Time and chance of the system, for everyone; inside a round, time comes from the backend. */
 #pragma once
 
 #include "base/base.h"

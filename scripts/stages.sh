@@ -1,0 +1,173 @@
+# The stages of ./check, each a function that adds to the tally and never leaves. Sourced after
+# common.sh. Three builds serve them all: gcc (build-check), clang with address and undefined
+# behaviour checked, which also has the fuzz targets (build-asan), clang with threads checked
+# (build-tsan); and a cross build of the kernels (build-neon).
+
+tally=$log_dir/tally
+: >"$tally"
+werror=false
+[ "${CI:-}" != true ] || werror=true
+
+passed() { echo "passed ${1:-1}" >>"$tally"; }
+failed() { echo "failed ${1:-1}" >>"$tally"; }
+skipped() {
+    echo "skipped $*" >>"$tally"
+    say "  skipped: $*"
+}
+verdict() { if [ "$1" = 0 ]; then passed; else failed; fi; }
+
+need_check() {
+    need libcmocka-dev has_library cmocka
+    need libpcre2-dev has_library libpcre2-8
+    need python3 has python3
+}
+has_sanitizers() {
+    echo 'int main(void) { return 0; }' | clang -x c -fsanitize="$1" -o "$log_dir/probe" -
+}
+need_clang() {
+    need clang has clang
+    need libclang-rt-14-dev has_sanitizers address,undefined
+    need libclang-rt-14-dev has_sanitizers thread
+}
+need_format() { need clang-format-14 has clang-format-14; }
+need_cross() {
+    need gcc-aarch64-linux-gnu has aarch64-linux-gnu-gcc
+    need libc6-dev-arm64-cross test -f /usr/aarch64-linux-gnu/include/stdio.h
+    need qemu-user has qemu-aarch64
+}
+# Tools that only some stages need: where they cannot be had, those stages are skipped, visibly.
+tools_or_skip() {
+    tools_for=$1
+    shift
+    if (install_missing "$@"); then return 0; fi
+    skipped "$tools_for: its tools are not there"
+    return 1
+}
+
+# What tests compare with: the oracles in ../shared, and the one real model.
+get_oracles() {
+    if [ "${ATS_SHARED:-}" = none ]; then
+        skipped "tests against oracles: ATS_SHARED=none"
+    elif [ ! -d "${ATS_SHARED:-../shared}" ]; then
+        say "No oracles in ${ATS_SHARED:-../shared}: their tests will fail. ATS_SHARED=DIR names another"
+        say "folder, ATS_SHARED=none skips them."
+    fi
+    if [ -z "${ATS_TEST_MODEL:-}" ]; then
+        if ATS_TEST_MODEL=$(scripts/fetch-model); then
+            export ATS_TEST_MODEL
+        else
+            export ATS_TEST_MODEL=none
+            if [ "${CI:-}" = true ]; then failed; fi
+        fi
+    fi
+    [ "$ATS_TEST_MODEL" != none ] || skipped "tests on SmolLM2: the model cannot be fetched"
+}
+
+# Sums the tally: what was skipped and why, then the last line. Status 1 if anything failed.
+report() {
+    awk '$1 == "skipped" && !seen[$0]++ { sub(/^skipped /, ""); list = list sep $0; sep = "; " }
+        END { print "skipped: " (list ? list : "none") }' "$tally"
+    awk '$1 == "passed" { p += $2 } $1 == "failed" { f += $2 }
+        END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$tally"
+}
+
+# run_tests LABEL DIR OPTION...: builds (with --suite: only what that needs), runs, counts.
+run_tests() {
+    run_label=$1 run_dir=$2
+    shift 2
+    rm -f "$run_dir/meson-logs/testlog.json"
+    case "$*" in
+    *--suite*) ;;
+    *)
+        if ! step "$run_label: building" "build-$run_dir" ninja -C "$run_dir"; then
+            failed
+            return 0
+        fi
+        ;;
+    esac
+    step_tail=0
+    step "$run_label: running" "test-$run_dir" meson test -C "$run_dir" --num-processes 2 "$@" ||
+        true
+    step_tail=30
+    python3 scripts/count_tests.py "$run_dir/meson-logs/testlog.json" "$tally" "$run_label" >&2
+}
+
+stage_layers() {
+    say "== layers, headers, lengths"
+    layers_log=$log_dir/layers.log
+    python3 tests/check_layers.py >"$layers_log" || true
+    sed 's/^/  /' "$layers_log" >&2
+    passed "$(sed -n 's/^\([0-9]*\) passed.*/\1/p' "$layers_log")"
+    failed "$(sed -n 's/.* \([0-9]*\) failed$/\1/p' "$layers_log")"
+}
+
+stage_format() {
+    say "== formatting"
+    tools_or_skip "formatting" need_format || return 0
+    format_status=0
+    step "clang-format 14" format sh -c 'find include src tests examples bench -name "*.[ch]" \
+        ! -name "*_tables.[ch]" -print 2>/dev/null | xargs clang-format-14 --dry-run -Werror' ||
+        format_status=1
+    verdict "$format_status"
+}
+
+stage_tests() {
+    say "== unit and kernel tests (gcc, release)"
+    configure build-check --buildtype=release -Dwerror=$werror
+    run_tests "gcc" build-check
+}
+
+stage_asan() {
+    say "== unit and kernel tests, addresses and undefined behaviour checked (clang)"
+    tools_or_skip "address sanitizer" need_clang || return 0
+    configure_asan
+    UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=1 \
+        run_tests "asan" build-asan --timeout-multiplier 5
+}
+
+configure_asan() {
+    CC=clang configure build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined \
+        -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined -Dfuzzing=true -Dwerror=$werror
+}
+
+# Each target starts from its committed seeds; what it finds on the way is kept beside the build.
+stage_fuzz() {
+    say "== fuzzing, $fuzz_seconds s a target (clang)"
+    tools_or_skip "fuzzing" need_clang || return 0
+    configure_asan
+    if ! step "fuzz targets: building" build-fuzz ninja -C build-asan; then
+        failed
+        return 0
+    fi
+    fuzz_found=0
+    for fuzz_target in build-asan/tests/fuzz/fuzz_*; do
+        [ -f "$fuzz_target" ] && [ -x "$fuzz_target" ] || continue
+        fuzz_name=${fuzz_target##*/fuzz_}
+        fuzz_corpus=build-asan/corpus/$fuzz_name
+        mkdir -p "$fuzz_corpus"
+        fuzz_status=0
+        step "$fuzz_name" "fuzz-$fuzz_name" "$fuzz_target" -max_total_time="$fuzz_seconds" \
+            -rss_limit_mb=1024 -malloc_limit_mb=1024 -timeout=10 -print_final_stats=1 \
+            -artifact_prefix="build-logs/$fuzz_name-" "$fuzz_corpus" \
+            $([ ! -d "tests/fuzz/seeds/$fuzz_name" ] || echo "tests/fuzz/seeds/$fuzz_name") ||
+            fuzz_status=1
+        verdict "$fuzz_status"
+        fuzz_found=1
+    done
+    [ "$fuzz_found" = 1 ] || skipped "fuzzing: no target was built"
+}
+
+stage_tsan() {
+    say "== tests with threads, races checked (clang)"
+    tools_or_skip "thread sanitizer" need_clang || return 0
+    CC=clang configure build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false
+    TSAN_OPTIONS=halt_on_error=1 run_tests "tsan" build-tsan --suite threads --timeout-multiplier 5
+}
+
+stage_neon() {
+    say "== kernels for NEON, under emulation"
+    tools_or_skip "NEON" need_cross || return 0
+    configure build-neon --cross-file scripts/cross/aarch64.ini --buildtype=release \
+        -Dkernels_only=true -Dwerror=$werror
+    run_tests "neon" build-neon --timeout-multiplier 20
+}
