@@ -1,5 +1,5 @@
-# The stages of ./check, each a function that adds to the tally and never leaves. Sourced after
-# common.sh. Three builds serve them all: gcc (build-check), clang with address and undefined
+# The stages of ./check, each a function that adds to the tally, or returns 1 if it could not begin.
+# Sourced after common.sh. Three builds serve them all: gcc (build-check), clang with address and undefined
 # behaviour checked, which also has the fuzz targets (build-asan), clang with threads checked
 # (build-tsan); and a cross build of the kernels (build-neon).
 
@@ -71,7 +71,8 @@ report() {
         END { printf "%d passed, %d failed\n", p, f; exit f > 0 }' "$tally"
 }
 
-# run_tests LABEL DIR OPTION...: builds (with --suite: only what that needs), runs, counts.
+# run_tests LABEL DIR OPTION...: in a configured directory, builds (with --suite: only what that
+# needs), runs, counts.
 run_tests() {
     run_label=$1 run_dir=$2
     shift 2
@@ -113,14 +114,14 @@ stage_format() {
 
 stage_tests() {
     say "== unit and kernel tests (gcc, release)"
-    configure build-check --buildtype=release -Dwerror=$werror
+    configure build-check --buildtype=release -Dwerror=$werror || return 1
     run_tests "gcc" build-check
 }
 
 stage_asan() {
     say "== unit and kernel tests, addresses and undefined behaviour checked (clang)"
     tools_or_skip "address sanitizer" need_clang || return 0
-    configure_asan
+    configure_asan || return 1
     UBSAN_OPTIONS=print_stacktrace=1 ASAN_OPTIONS=allocator_may_return_null=1 \
         run_tests "asan" build-asan --timeout-multiplier 5
 }
@@ -134,7 +135,7 @@ configure_asan() {
 stage_fuzz() {
     say "== fuzzing, $fuzz_seconds s a target (clang)"
     tools_or_skip "fuzzing" need_clang || return 0
-    configure_asan
+    configure_asan || return 1
     if ! step "fuzz targets: building" build-fuzz ninja -C build-asan; then
         failed
         return 0
@@ -160,7 +161,8 @@ stage_fuzz() {
 stage_tsan() {
     say "== tests with threads, races checked (clang)"
     tools_or_skip "thread sanitizer" need_clang || return 0
-    CC=clang configure build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false
+    CC=clang configure build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ||
+        return 1
     TSAN_OPTIONS=halt_on_error=1 run_tests "tsan" build-tsan --suite threads --timeout-multiplier 5
 }
 
@@ -168,6 +170,6 @@ stage_neon() {
     say "== kernels for NEON, under emulation"
     tools_or_skip "NEON" need_cross || return 0
     configure build-neon --cross-file scripts/cross/aarch64.ini --buildtype=release \
-        -Dkernels_only=true -Dwerror=$werror
+        -Dkernels_only=true -Dwerror=$werror || return 1
     run_tests "neon" build-neon --timeout-multiplier 20
 }
