@@ -1,0 +1,268 @@
+/* Speed of the kernels on real shapes: in cache, and streaming weights from memory. */
+#include "data.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "base/arena.h"
+#include "base/clock.h"
+
+#define MAX_BATCHES 64
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_ns(bench_fn *fn, void *context) {
+    int calls = 1, call = 0;
+    for (;; calls *= 2) { /* warm-up, until a batch takes 2 ms */
+        uint64_t start = clock_ns();
+        for (int i = 0; i < calls; i++)
+            fn(context, call++);
+        if (clock_ns() - start > 2000000) break;
+    }
+    double batches[MAX_BATCHES];
+    int n = 0;
+    uint64_t begin = clock_ns();
+    while (n < MAX_BATCHES && (n < 5 || clock_ns() - begin < 100000000)) {
+        uint64_t start = clock_ns();
+        for (int i = 0; i < calls; i++)
+            fn(context, call++);
+        batches[n++] = (double)(clock_ns() - start) / calls;
+    }
+    qsort(batches, (size_t)n, sizeof batches[0], compare_doubles);
+    return batches[n / 2];
+}
+
+size_t bench_llc_bytes(void) {
+    long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : (size_t)32 << 20;
+}
+
+struct copy {
+    uint8_t *from, *to;
+    size_t bytes;
+};
+
+static void copy_once(void *context, int call) {
+    struct copy *copy = context;
+    copy->from[call & 63]++;
+    memcpy(copy->to, copy->from, copy->bytes);
+}
+
+double bench_copy_gbs(void) {
+    static double gbs;
+    if (gbs > 0) return gbs;
+    size_t bytes = 2 * bench_llc_bytes();
+    struct copy copy = {xcalloc(bytes, 1), xcalloc(bytes, 1), bytes};
+    memset(copy.from, 1, bytes);
+    memset(copy.to, 1, bytes);
+    gbs = 2 * (double)bytes / bench_ns(copy_once, &copy);
+    free(copy.from);
+    free(copy.to);
+    return gbs;
+}
+
+/* A product over n_matrices weights in turn. */
+struct bench_product {
+    const struct kernels *k;
+    enum dtype type;
+    bool q8;
+    int n_rows, n_cols, n_tokens, n_matrices;
+    size_t row_bytes, matrix_bytes;
+    uint8_t *w;
+    struct q8_rows q;
+    float *x, *out;
+    void *scratch;
+};
+
+static void product_once(void *context, int call) {
+    struct bench_product *p = context;
+    const uint8_t *w = p->w + (size_t)(call % p->n_matrices) * p->matrix_bytes;
+    if (p->q8) {
+        p->k->matmul_q8[p->type](w, p->row_bytes, p->n_rows, p->n_cols, &p->q, p->n_tokens, p->out,
+                                 p->n_rows, p->scratch);
+    } else {
+        p->k->matmul_f32[p->type](w, p->row_bytes, p->n_rows, p->n_cols, p->x, p->n_cols,
+                                  p->n_tokens, p->out, p->n_rows, p->scratch);
+    }
+}
+
+static void *aligned_memory(size_t bytes) {
+    void *p = aligned_alloc(64, round_up(max_size(bytes, 64), 64));
+    REQUIRE(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
+/* Weights: one random matrix, copied. */
+static void product_weights(struct check *c, struct bench_product *p) {
+    p->w = aligned_memory(p->matrix_bytes * (size_t)p->n_matrices);
+    data_weights(c, DATA_RANDOM, p->type, p->w, (int64_t)p->n_rows * p->n_cols);
+    for (int i = 1; i < p->n_matrices; i++)
+        memcpy(p->w + (size_t)i * p->matrix_bytes, p->w, p->matrix_bytes);
+}
+
+static void bench_shape(struct check *c, enum dtype type, bool q8, int n_rows, int n_cols,
+                        int n_tokens, bool stream) {
+    struct bench_product p = {.k = c->isa,
+                              .type = type,
+                              .q8 = q8,
+                              .n_rows = n_rows,
+                              .n_cols = n_cols,
+                              .n_tokens = n_tokens,
+                              .n_matrices = 1};
+    p.row_bytes = (size_t)dtype_row_bytes(type, n_cols);
+    p.matrix_bytes = round_up(p.row_bytes * (size_t)n_rows, 256);
+    if (stream) p.n_matrices = (int)(3 * bench_llc_bytes() / p.matrix_bytes) + 1;
+    product_weights(c, &p);
+    void *memory = aligned_memory(q8_rows_bytes(n_cols, n_tokens));
+    p.q = q8_rows_at(memory, n_cols, n_tokens);
+    p.x = aligned_memory((size_t)n_tokens * (size_t)n_cols * sizeof(float));
+    data_floats(c, DATA_RANDOM, p.x, (size_t)n_tokens * (size_t)n_cols);
+    c->ref->quantise_q8(p.x, n_cols, 0, n_tokens, &p.q);
+    p.out = aligned_memory((size_t)n_tokens * (size_t)n_rows * sizeof(float));
+    p.scratch = aligned_memory(matmul_scratch_bytes(n_cols));
+    double ns = bench_ns(product_once, &p);
+    double gbs = (double)p.row_bytes * n_rows / ns;
+    double gops = 2.0 * n_rows * n_cols * n_tokens / ns;
+    printf("%-8s %-20s %5d x %-5d %3d tokens %-6s %11.0f ns %7.2f GB/s %7.1f GOP/s", c->isa_name,
+           c->kernel, n_rows, n_cols, n_tokens, stream ? "memory" : "cache", ns, gbs, gops);
+    if (stream) printf(" %5.1f%% of copy", 100 * gbs / bench_copy_gbs());
+    printf("\n");
+    fflush(stdout);
+    free(p.w);
+    free(memory);
+    free(p.x);
+    free(p.out);
+    free(p.scratch);
+}
+
+static void bench_type(struct check *c, enum dtype type, bool q8) {
+    bool small = dtype_info(type)->block_elements != QK_SUPER;
+    int width = small ? 576 : 2048, wide = small ? 1536 : 8192;
+    bench_shape(c, type, q8, width, width, 1, false);
+    bench_shape(c, type, q8, width, width, 1, true);
+    bench_shape(c, type, q8, wide, width, 1, true);
+    bench_shape(c, type, q8, width, wide, 1, true);
+    if (small) bench_shape(c, type, q8, 49152, 576, 1, true);
+    bench_shape(c, type, q8, width, width, 4, false);
+    bench_shape(c, type, q8, width, width, 512, false);
+    bench_shape(c, type, q8, width, wide, 512, false);
+}
+
+struct bench_heads {
+    const struct kernels *k;
+    enum kv_type type;
+    int head_dim, n_q, n_keys;
+    size_t row_bytes;
+    uint8_t *kv;
+    float *q, *scores, *acc;
+};
+
+static void scores_once(void *context, int call) {
+    struct bench_heads *h = context;
+    (void)call;
+    h->k->attn_scores[h->type](h->q, h->head_dim, h->n_q, h->kv, h->row_bytes, h->n_keys,
+                               h->head_dim, 0.125f, h->scores, h->n_keys);
+}
+
+static void values_once(void *context, int call) {
+    struct bench_heads *h = context;
+    (void)call;
+    h->k->attn_values[h->type](h->scores, h->n_keys, h->n_q, h->kv, h->row_bytes, h->n_keys,
+                               h->head_dim, h->acc, h->head_dim);
+}
+
+static void exp_once(void *context, int call) {
+    struct bench_heads *h = context;
+    (void)call;
+    for (int j = 0; j < h->n_q; j++)
+        h->scores[j * h->n_keys] += h->k->exp_sum(h->scores + j * h->n_keys, h->n_keys, 1.0f);
+}
+
+static void bench_line(struct check *c, const char *name, const struct bench_heads *h, double ns,
+                       double ops) {
+    printf("%-8s %-20s head_dim %d, %d queries, %d keys %11.0f ns %7.1f GOP/s\n", c->isa_name, name,
+           h->head_dim, h->n_q, h->n_keys, ns, ops / ns);
+}
+
+static void bench_heads(struct check *c, enum kv_type type, int head_dim, int n_q) {
+    struct bench_heads h = {.k = c->isa,
+                            .type = type,
+                            .head_dim = head_dim,
+                            .n_q = n_q,
+                            .n_keys = 64,
+                            .row_bytes = kv_row_bytes(type, head_dim)};
+    h.kv = aligned_memory(h.row_bytes * (size_t)h.n_keys);
+    h.q = aligned_memory((size_t)(n_q * head_dim) * sizeof(float));
+    h.acc = aligned_memory((size_t)(n_q * head_dim) * sizeof(float));
+    h.scores = aligned_memory((size_t)(n_q * h.n_keys) * sizeof(float));
+    data_floats(c, DATA_RANDOM, h.q, (size_t)(n_q * head_dim));
+    for (int i = 0; i < h.n_keys; i++)
+        c->ref->kv_store[type](h.q, h.kv + (size_t)i * h.row_bytes, head_dim);
+    double ops = 2.0 * n_q * h.n_keys * head_dim;
+    static const char *const names[KV_TYPE_COUNT] = {"f32", "f16", "q8_0"};
+    char name[32];
+    snprintf(name, sizeof name, "attn_scores/%s", names[type]);
+    bench_line(c, name, &h, bench_ns(scores_once, &h), ops);
+    snprintf(name, sizeof name, "attn_values/%s", names[type]);
+    bench_line(c, name, &h, bench_ns(values_once, &h), ops);
+    if (type == KV_F32) bench_line(c, "exp_sum", &h, bench_ns(exp_once, &h), n_q * h.n_keys);
+    free(h.kv);
+    free(h.q);
+    free(h.acc);
+    free(h.scores);
+}
+
+struct bench_quantise {
+    const struct kernels *k;
+    struct q8_rows out;
+    const float *x;
+};
+
+static void quantise_once(void *context, int call) {
+    struct bench_quantise *q = context;
+    (void)call;
+    q->k->quantise_q8(q->x, q->out.n_cols, 0, 8, &q->out);
+}
+
+static void bench_convert(struct check *c) {
+    int n_cols = 1536;
+    float *x = aligned_memory((size_t)n_cols * 8 * sizeof *x);
+    void *memory = aligned_memory(q8_rows_bytes(n_cols, 8));
+    data_floats(c, DATA_RANDOM, x, (size_t)n_cols * 8);
+    struct bench_quantise q = {c->isa, q8_rows_at(memory, n_cols, 8), x};
+    double ns = bench_ns(quantise_once, &q);
+    printf("%-8s %-20s %d x 8 %11.0f ns %7.2f GB/s\n", c->isa_name, "quantise_q8", n_cols, ns,
+           n_cols * 8 * sizeof(float) / ns);
+    free(x);
+    free(memory);
+}
+
+void bench_all(struct check *c) {
+    printf("copy, one thread: %.1f GB/s read and written; last-level cache %zu MiB\n",
+           bench_copy_gbs(), bench_llc_bytes() >> 20);
+    for (int q8 = 1; q8 >= 0; q8--) {
+        for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
+            if (q8 && !c->isa->matmul_q8[type]) continue;
+            if (!check_kernel(c, true, "matmul_%s/%s", q8 ? "q8" : "f32",
+                              dtype_name((enum dtype)type)))
+                continue;
+            bench_type(c, (enum dtype)type, q8);
+        }
+    }
+    if (check_kernel(c, true, "attention")) {
+        for (int type = 0; type < KV_TYPE_COUNT; type++) {
+            bench_heads(c, (enum kv_type)type, 64, 3);
+            bench_heads(c, (enum kv_type)type, 64, 96);
+            bench_heads(c, (enum kv_type)type, 128, 4);
+        }
+    }
+    if (check_kernel(c, true, "quantise_q8")) bench_convert(c);
+}
