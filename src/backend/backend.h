@@ -46,8 +46,8 @@ struct step {
     const struct graph_op *op; /* STEP_OP */
     struct span in[STEP_MAX_IN], out;
     int n_in;
-    int begin, end;       /* columns of out that are produced; whole heads for NORM and ROPE */
-    int in_begin, in_end; /* MATMUL: columns of in[0] that are read; a partial sum if not all */
+    int begin, end;           /* columns of out that are produced; whole heads for NORM and ROPE */
+    int in_begin, in_end;     /* MATMUL: columns of in[0] that are read; a partial sum if not all */
     int head_begin, head_end; /* ATTENTION: KV heads; kv holds just these */
     bool rows;                /* out has a line per wanted row, else per token */
     bool in_rows;             /* the same for in */
@@ -94,13 +94,13 @@ size_t kv_layout_bytes(const struct kv_layout *layout); /* K and V together */
 
 /* What a backend must be ready for; given once, before the first segment. */
 struct backend_limits {
-    int n_tokens, n_rows;   /* of a round */
-    int n_ctx;              /* positions a sequence may reach */
-    int64_t local_bytes;    /* work memory that spans address */
-    void *exchange;         /* host memory of the executor */
+    int n_tokens, n_rows; /* of a round */
+    int n_ctx;            /* positions a sequence may reach */
+    int64_t local_bytes;  /* work memory that spans address */
+    void *exchange;       /* host memory of the executor */
     int64_t exchange_bytes;
-    int max_cols;           /* widest input of a product */
-    int max_heads;          /* query heads of the widest attention step */
+    int max_cols;  /* widest input of a product */
+    int max_heads; /* query heads of the widest attention step */
     int max_head_dim;
 };
 
@@ -162,7 +162,7 @@ void backend_close(struct backend *b); /* accepts NULL */
 
 /* For options and `doctor`: what the CPU backend would use. */
 struct backend_cpu_info {
-    char model[64];    /* of the processor */
+    char model[64]; /* of the processor */
     char features[256];
     unsigned isa_mask; /* that it has and this build knows */
     char isa[16];      /* the best of them */

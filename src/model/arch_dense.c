@@ -69,13 +69,14 @@ static ats_status attention(struct dense *d, int layer, int *x) {
     int norm, w[3], bias[3], w_out, bias_out, value[3];
     TRY(bind_vector(b, hp->n_embd, false, &norm, "blk.%d.attn_norm.weight", layer));
     TRY(bind_qkv(d, layer, w, bias));
-    TRY(bind_matrix(b, hp->n_embd, hp->n_heads * hp->head_dim, &w_out,
-                    "blk.%d.attn_output.weight", layer));
+    TRY(bind_matrix(b, hp->n_embd, hp->n_heads * hp->head_dim, &w_out, "blk.%d.attn_output.weight",
+                    layer));
     TRY(bind_vector(b, hp->n_embd, true, &bias_out, "blk.%d.attn_output.bias", layer));
 
     int h = graph_norm(g, *x, norm, hp->n_embd, hp->norm_eps);
     graph_block_begin(g, BLOCK_ATTENTION);
-    for (int i = 0; i < 3; i++) value[i] = matmul(d, h, w[i], bias[i]);
+    for (int i = 0; i < 3; i++)
+        value[i] = matmul(d, h, w[i], bias[i]);
     TRY(turn_heads(d, layer, "attn_q_norm", &value[0]));
     TRY(turn_heads(d, layer, "attn_k_norm", &value[1]));
     int y = graph_attention(g, value[0], value[1], value[2],
@@ -100,8 +101,8 @@ static ats_status feed_forward(struct dense *d, int layer, int *x) {
     if (d->o->fused) {
         TRY(bind_rows(b, 0, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_up.weight",
                       layer));
-        TRY(bind_rows(b, hp->n_ff, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &up,
-                      "blk.%d.ffn_up.weight", layer));
+        TRY(bind_rows(b, hp->n_ff, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight",
+                      layer));
     } else {
         TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_gate.weight", layer));
         TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight", layer));

@@ -28,8 +28,7 @@ MUST_CHECK ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int
                                   const char *format, ...) PRINTF_LIKE(5, 6);
 /* A range of rows of a tensor that holds n_rows_whole in all (fused weights). */
 MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole,
-                                int n_cols, int *weight, const char *format, ...)
-    PRINTF_LIKE(7, 8);
+                                int n_cols, int *weight, const char *format, ...) PRINTF_LIKE(7, 8);
 /* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
 MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
                                   const char *format, ...) PRINTF_LIKE(5, 6);

@@ -5,9 +5,8 @@
 
 const char *op_kind_name(enum op_kind kind) {
     static const char *const names[] = {
-        [OP_EMBED] = "embed",         [OP_NORM] = "norm",   [OP_MATMUL] = "matmul",
-        [OP_ROPE] = "rope",           [OP_GATED] = "gated", [OP_ADD] = "add",
-        [OP_ATTENTION] = "attention", [OP_ROWS] = "rows",
+        [OP_EMBED] = "embed", [OP_NORM] = "norm", [OP_MATMUL] = "matmul",       [OP_ROPE] = "rope",
+        [OP_GATED] = "gated", [OP_ADD] = "add",   [OP_ATTENTION] = "attention", [OP_ROWS] = "rows",
     };
     return (size_t)kind < COUNT_OF(names) ? names[kind] : "?";
 }
@@ -81,8 +80,7 @@ int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps
 int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math) {
     const struct graph_value v = b->graph->values[in];
     REQUIRE(v.width == b->graph->weights[weight].n_cols);
-    struct graph_op *op =
-        add_op(b, OP_MATMUL, b->graph->weights[weight].n_rows, v.rows, &in, 1);
+    struct graph_op *op = add_op(b, OP_MATMUL, b->graph->weights[weight].n_rows, v.rows, &in, 1);
     op->weight = weight;
     op->bias = bias;
     op->p.matmul.math = math;
@@ -101,8 +99,7 @@ int graph_attention(struct graph_builder *b, int q, int k, int v, struct attenti
     const struct graph_value *values = b->graph->values;
     REQUIRE(values[q].width == p.n_heads * p.head_dim);
     REQUIRE(values[k].width == p.n_kv_heads * p.head_dim && values[v].width == values[k].width);
-    struct graph_op *op =
-        add_op(b, OP_ATTENTION, values[q].width, false, (int[]){q, k, v}, 3);
+    struct graph_op *op = add_op(b, OP_ATTENTION, values[q].width, false, (int[]){q, k, v}, 3);
     op->p.attention = p;
     b->graph->n_kv_layers = max_int(b->graph->n_kv_layers, p.kv_layer + 1);
     return op->out;
@@ -160,7 +157,8 @@ static void set_axes(struct graph *g, const struct graph_block *block) {
 }
 
 /* Can every weight of the block be cut into n equal units on legal borders? */
-static bool units_fit(const struct graph *g, const struct graph_block *block, int n, int row_group) {
+static bool units_fit(const struct graph *g, const struct graph_block *block, int n,
+                      int row_group) {
     for (int i = block->op_begin; i < block->op_end; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!op_is_placed(op)) continue;
@@ -215,7 +213,8 @@ struct graph *graph_finish(struct graph_builder *b, int hidden, int logits, int 
     g->values = move_to_arena(b->arena, g->values, sizeof *g->values * (size_t)g->n_values);
     g->weights = move_to_arena(b->arena, g->weights, sizeof *g->weights * (size_t)g->n_weights);
     g->blocks = move_to_arena(b->arena, g->blocks, sizeof *g->blocks * (size_t)g->n_blocks);
-    for (int i = 0; i < g->n_blocks; i++) set_units(g, &g->blocks[i], row_group);
+    for (int i = 0; i < g->n_blocks; i++)
+        set_units(g, &g->blocks[i], row_group);
     g->hidden = hidden;
     g->logits = logits;
     g->n_embd = g->values[hidden].width;

@@ -31,16 +31,16 @@ enum activation { ACT_SILU };
 /* Rotary embedding: angle(i, pos) = pos * freq_base^(-2i/n_rot) / factor[i]. */
 struct rope_params {
     int head_dim, n_rot;
-    bool halves;            /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
-    const float *inv_freq;  /* n_rot / 2, everything folded in; owned by the graph's arena */
-    float magnitude;        /* multiplies cos and sin (YaRN, LongRoPE) */
+    bool halves;           /* pairs (i, i + n_rot/2) instead of (2i, 2i+1) */
+    const float *inv_freq; /* n_rot / 2, everything folded in; owned by the graph's arena */
+    float magnitude;       /* multiplies cos and sin (YaRN, LongRoPE) */
 };
 
 struct attention_params {
     int n_heads, n_kv_heads, head_dim; /* n_heads is a multiple of n_kv_heads */
     float scale;
-    int window;                        /* keys seen, itself included; 0 = all */
-    int kv_layer;                      /* index of this layer's cache, 0.. */
+    int window;   /* keys seen, itself included; 0 = all */
+    int kv_layer; /* index of this layer's cache, 0.. */
 };
 
 struct graph_weight {
@@ -59,20 +59,29 @@ struct graph_value {
 
 struct graph_op {
     enum op_kind kind;
-    int in[3], n_in;   /* value indices */
-    int out;           /* value index */
-    int weight, bias;  /* weight indices or -1; bias: a vector added by the first shard */
-    int layer;         /* -1 outside layers */
-    int block;         /* index of the block it belongs to, or -1 */
-    enum axis unit_axis;   /* how a unit of its block cuts this op: rows, columns or KV heads */
-    int unit_elements;     /* elements of that axis per unit; 0 = the op is not cut */
+    int in[3], n_in;     /* value indices */
+    int out;             /* value index */
+    int weight, bias;    /* weight indices or -1; bias: a vector added by the first shard */
+    int layer;           /* -1 outside layers */
+    int block;           /* index of the block it belongs to, or -1 */
+    enum axis unit_axis; /* how a unit of its block cuts this op: rows, columns or KV heads */
+    int unit_elements;   /* elements of that axis per unit; 0 = the op is not cut */
     union {
-        struct { int group; float eps; } norm;
-        struct { enum math math; } matmul;
+        struct {
+            int group;
+            float eps;
+        } norm;
+        struct {
+            enum math math;
+        } matmul;
         struct rope_params rope;
         struct attention_params attention;
-        struct { enum activation act; } gated;
-        struct { float scale; } embed;
+        struct {
+            enum activation act;
+        } gated;
+        struct {
+            float scale;
+        } embed;
     } p;
 };
 
@@ -86,10 +95,14 @@ struct graph_block {
 };
 
 struct graph {
-    struct graph_op *ops;        int n_ops;
-    struct graph_value *values;  int n_values;
-    struct graph_weight *weights; int n_weights;
-    struct graph_block *blocks;  int n_blocks;
+    struct graph_op *ops;
+    int n_ops;
+    struct graph_value *values;
+    int n_values;
+    struct graph_weight *weights;
+    int n_weights;
+    struct graph_block *blocks;
+    int n_blocks;
     int n_kv_layers;
     int n_vocab, n_embd;
     int hidden; /* value: (n_rows, n_embd), normalised state before the head */

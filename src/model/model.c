@@ -20,8 +20,8 @@ static ats_status get_count(const struct gguf *g, const char *key, int max, int 
     uint32_t v;
     TRY(gguf_get_u32(g, key, &v));
     if (v < 1 || v > (uint32_t)max)
-        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d",
-                    key[0] == '.' ? g->arch : "", key, v, max);
+        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d", key[0] == '.' ? g->arch : "",
+                    key, v, max);
     *out = (int)v;
     return ATS_OK;
 }
@@ -41,8 +41,7 @@ static ats_status check_hparams(const struct hparams *hp) {
                     hp->head_dim);
     if (!(hp->norm_eps >= 0 && hp->norm_eps < 1))
         return fail(ATS_BAD_FILE, "key attention.layer_norm_rms_epsilon is out of range");
-    if (!(hp->rope_freq_base > 1))
-        return fail(ATS_BAD_FILE, "key rope.freq_base is out of range");
+    if (!(hp->rope_freq_base > 1)) return fail(ATS_BAD_FILE, "key rope.freq_base is out of range");
     return ATS_OK;
 }
 
@@ -120,7 +119,8 @@ static ats_status build(struct model *m, const struct model_options *options) {
                         .hp = m->hp,
                         .used = ARENA_ARRAY(&scratch, bool, file->n_tensors),
                         .bound = ARENA_ARRAY(&scratch, int, file->n_tensors)};
-    for (int i = 0; i < file->n_tensors; i++) b.bound[i] = -1;
+    for (int i = 0; i < file->n_tensors; i++)
+        b.bound[i] = -1;
     int hidden, logits;
     ats_status status = arch->build(&b, &hidden, &logits);
     if (status == ATS_OK) status = check_unused(&b);

@@ -1,7 +1,7 @@
 /*
- * A model: the facts of its file (hyper-parameters), its weights bound to tensors and shape-checked,
- * and its graph. Says WHAT is computed; holds no weight data (tensors are views into the file's
- * map) and knows no device. Opened by run/engine; built by arch_*.c.
+ * A model: the facts of its file (hyper-parameters), its weights bound to tensors and
+ * shape-checked, and its graph. Says WHAT is computed; holds no weight data (tensors are views into
+ * the file's map) and knows no device. Opened by run/engine; built by arch_*.c.
  */
 #pragma once
 

@@ -13,7 +13,8 @@ struct rope_keys {
 
 static bool str_is(struct gguf_str s, const char *text) {
     size_t n = 0;
-    while (text[n] && n < s.n && s.data[n] == text[n]) n++;
+    while (text[n] && n < s.n && s.data[n] == text[n])
+        n++;
     return n == s.n && !text[n];
 }
 

@@ -65,7 +65,8 @@ struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices
             add_whole(&m, i, op->kind == OP_EMBED ? 0 : op->block % n_devices);
             continue;
         }
-        for (int d = 0; d <= n_devices; d++) unit[d] = (int)((int64_t)n_units * d / n_devices);
+        for (int d = 0; d <= n_devices; d++)
+            unit[d] = (int)((int64_t)n_units * d / n_devices);
         add_units(&m, i, unit);
     }
     m.plan->first[g->n_ops] = m.plan->n_parts;

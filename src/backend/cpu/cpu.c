@@ -1,0 +1,310 @@
+/* The CPU as a device: memory, weights in the file's map, one timeline. */
+#include "backend/cpu/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "backend/cpu/cpu_internal.h"
+#include "base/clock.h"
+#include "base/file.h"
+
+#define MAX_WAITS 8
+
+/* A submitted segment that has not run yet. */
+struct cpu_job {
+    struct cpu_job *next;
+    struct backend_segment *segment;
+    const struct round *round;
+    struct backend_wait waits[MAX_WAITS];
+    int n_waits;
+    uint64_t value;
+};
+
+static struct cpu *cpu_of(struct backend *b) {
+    return CONTAINER_OF(b, struct cpu, base);
+}
+
+static uint64_t cpu_now(struct backend *b) {
+    (void)b;
+    return clock_ns();
+}
+
+static ats_status cpu_host_alloc(struct backend *b, size_t bytes, void **out) {
+    (void)b;
+    return pages_alloc(bytes, out);
+}
+
+static void cpu_host_free(struct backend *b, void *p, size_t bytes) {
+    (void)b;
+    pages_free(p, bytes);
+}
+
+/* ---- work memory ---- */
+
+/* Carves pieces of 64-byte alignment; with base NULL it only counts. */
+struct carver {
+    uint8_t *base;
+    size_t used;
+};
+
+static void *carve(struct carver *c, size_t bytes) {
+    void *p = c->base ? c->base + c->used : NULL;
+    c->used += round_up(bytes, 64);
+    return p;
+}
+
+static void carve_work(struct cpu *c, struct carver *k) {
+    const struct backend_limits *l = &c->limits;
+    size_t lines = (size_t)max_int(l->n_tokens, l->n_rows), cols = (size_t)l->max_cols;
+    for (int i = 0; i < thread_pool_size(c->pool); i++) {
+        struct cpu_scratch s = {
+            .floats = carve(k, SMALL_FLOATS * sizeof(float)),
+            .q8 = carve(k, q8_rows_bytes(SMALL_FLOATS, 1) + SMALL_LINES * 192),
+            .matmul = carve(k, matmul_scratch_bytes(l->max_cols)),
+            .attn = carve(k, cpu_attn_scratch_floats(l) * sizeof(float)),
+        };
+        if (k->base) c->scratch[i] = s;
+    }
+    c->shared_floats = carve(k, lines * cols * sizeof(float));
+    c->shared_q8 = carve(k, q8_rows_bytes((int)round_up(cols, 32), (int)lines));
+    for (int i = 0; i < MAX_ROPES; i++)
+        c->rope[i] = carve(k, (size_t)l->n_tokens * (size_t)l->max_head_dim * sizeof(float));
+    c->attn_partial = carve(k, cpu_attn_partial_floats(l) * sizeof(float));
+}
+
+static ats_status cpu_reserve(struct backend *b, const struct backend_limits *limits) {
+    struct cpu *c = cpu_of(b);
+    REQUIRE(!c->work);
+    c->limits = *limits;
+    struct carver count = {0};
+    carve_work(c, &count);
+    void *work, *local;
+    TRY(pages_alloc(max_size(count.used, 64), &work));
+    c->work = work;
+    c->work_bytes = max_size(count.used, 64);
+    struct carver real = {.base = c->work};
+    carve_work(c, &real);
+    TRY(pages_alloc(max_size((size_t)limits->local_bytes, 64), &local));
+    c->local = local;
+    c->local_bytes = max_size((size_t)limits->local_bytes, 64);
+    return ATS_OK;
+}
+
+/* ---- weights and KV ---- */
+
+static int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source) {
+    (void)b, (void)source; /* raw blocks are read in the file's map */
+    return 0;
+}
+
+static ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
+                                  struct backend_weight **out) {
+    (void)b;
+    *out = xmalloc(sizeof **out);
+    (*out)->s = *source;
+    return ATS_OK;
+}
+
+static void cpu_weight_free(struct backend *b, struct backend_weight *w) {
+    (void)b;
+    free(w);
+}
+
+static ats_status cpu_kv_open(struct backend *b, const struct kv_layout *layout,
+                              struct backend_kv **out) {
+    (void)b;
+    void *memory;
+    size_t bytes = kv_layout_bytes(layout);
+    TRY(pages_alloc(bytes, &memory));
+    struct backend_kv *kv = xcalloc(1, sizeof *kv);
+    kv->layout = *layout;
+    kv->memory = memory;
+    kv->bytes = bytes;
+    kv->k_row = kv_row_bytes(layout->type_k, layout->head_dim);
+    kv->v_row = kv_row_bytes(layout->type_v, layout->head_dim);
+    size_t rows = (size_t)layout->n_pages * (size_t)layout->n_kv_heads << KV_PAGE_TOKENS_LOG2;
+    kv->v = kv->memory + rows * kv->k_row;
+    *out = kv;
+    return ATS_OK;
+}
+
+static void cpu_kv_close(struct backend *b, struct backend_kv *kv) {
+    (void)b;
+    if (!kv) return;
+    pages_free(kv->memory, kv->bytes);
+    free(kv);
+}
+
+static void cpu_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, int dst) {
+    (void)b;
+    size_t rows = (size_t)kv->layout.n_kv_heads << KV_PAGE_TOKENS_LOG2;
+    size_t k = rows * kv->k_row, v = rows * kv->v_row;
+    memcpy(kv->memory + (size_t)dst * k, kv->memory + (size_t)src * k, k);
+    memcpy(kv->v + (size_t)dst * v, kv->v + (size_t)src * v, v);
+}
+
+/* ---- segments and the timeline ---- */
+
+static ats_status cpu_segment_build(struct backend *b, const struct step *steps, int n_steps,
+                                    struct backend_segment **out) {
+    *out = cpu_phases_build(cpu_of(b), steps, n_steps);
+    return ATS_OK;
+}
+
+static void cpu_segment_free(struct backend *b, struct backend_segment *s) {
+    (void)b;
+    if (!s) return;
+    arena_free(&s->arena);
+    free(s->phases);
+    free(s);
+}
+
+static void set_value(struct cpu *c, uint64_t value) {
+    pthread_mutex_lock(&c->lock);
+    c->value = value;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static ats_status cpu_wait(struct backend *b, uint64_t value) {
+    struct cpu *c = cpu_of(b);
+    pthread_mutex_lock(&c->lock);
+    while (c->value < value)
+        pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    return ATS_OK;
+}
+
+/* This device's work cannot fail; others' waits can only when they are lost, and then the executor
+ * hears it from them. */
+static void run_job(struct cpu *c, const struct cpu_job *job) {
+    for (int i = 0; i < job->n_waits; i++) {
+        struct backend *other = job->waits[i].backend;
+        ats_status lost = other->fn->wait(other, job->waits[i].value);
+        (void)lost;
+    }
+    cpu_run_segment(c, job->segment, job->round);
+    set_value(c, job->value);
+}
+
+static void *run_queue(void *arg) {
+    struct cpu *c = arg;
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        while (!c->queue && !c->closing)
+            pthread_cond_wait(&c->changed, &c->lock);
+        struct cpu_job *job = c->queue;
+        if (!job) break;
+        c->queue = job->next;
+        pthread_mutex_unlock(&c->lock);
+        run_job(c, job);
+        free(job);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static ats_status cpu_submit(struct backend *b, struct backend_segment *s,
+                             const struct round *round, const struct backend_wait *waits,
+                             int n_waits, uint64_t value) {
+    struct cpu *c = cpu_of(b);
+    REQUIRE(n_waits <= MAX_WAITS);
+    struct cpu_job job = {.segment = s, .round = round, .n_waits = n_waits, .value = value};
+    if (n_waits) memcpy(job.waits, waits, (size_t)n_waits * sizeof *waits);
+    if (c->base.driven) {
+        run_job(c, &job);
+        return ATS_OK;
+    }
+    struct cpu_job *queued = xmalloc(sizeof *queued);
+    *queued = job;
+    pthread_mutex_lock(&c->lock);
+    struct cpu_job **end = &c->queue;
+    while (*end)
+        end = &(*end)->next;
+    *end = queued;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return ATS_OK;
+}
+
+/* ---- opening ---- */
+
+static void cpu_close(struct backend *b) {
+    struct cpu *c = cpu_of(b);
+    if (!c->base.driven) {
+        pthread_mutex_lock(&c->lock);
+        c->closing = true;
+        pthread_cond_broadcast(&c->changed);
+        pthread_mutex_unlock(&c->lock);
+        thread_join(&c->thread);
+    }
+    thread_pool_close(c->pool);
+    if (c->work) pages_free(c->work, c->work_bytes);
+    if (c->local) pages_free(c->local, c->local_bytes);
+    pthread_mutex_destroy(&c->lock);
+    pthread_cond_destroy(&c->changed);
+    free(c->scratch);
+    free(c);
+}
+
+static const struct backend_vtable cpu_vtable = {
+    .close = cpu_close,
+    .now = cpu_now,
+    .host_alloc = cpu_host_alloc,
+    .host_free = cpu_host_free,
+    .reserve = cpu_reserve,
+    .weight_bytes = cpu_weight_bytes,
+    .weight_load = cpu_weight_load,
+    .weight_free = cpu_weight_free,
+    .kv_open = cpu_kv_open,
+    .kv_close = cpu_kv_close,
+    .kv_copy_page = cpu_kv_copy_page,
+    .segment_build = cpu_segment_build,
+    .segment_free = cpu_segment_free,
+    .submit = cpu_submit,
+    .wait = cpu_wait,
+};
+
+ats_status cpu_backend_open(const struct backend_options *options, struct backend **out) {
+    int n_threads = max_int(options->n_threads, options->n_threads_batch);
+    struct thread_pool *pool;
+    TRY(thread_pool_open(n_threads, &pool));
+    struct cpu *c = xcalloc(1, sizeof *c);
+    c->base = (struct backend){&cpu_vtable, "cpu", options->driven};
+    c->options = *options;
+    c->pool = pool;
+    c->scratch = xcalloc((size_t)n_threads, sizeof *c->scratch);
+    kernels_init(&c->k, options->cpu_isa_mask);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    if (!options->driven) {
+        ats_status status = thread_start(&c->thread, run_queue, c);
+        if (status != ATS_OK) {
+            c->base.driven = true; /* there is no thread to join */
+            cpu_close(&c->base);
+            return status;
+        }
+    }
+    *out = &c->base;
+    return ATS_OK;
+}
+
+void backend_cpu_info(struct backend_cpu_info *out) {
+    struct cpu_features f;
+    cpu_features_read(&f);
+    memset(out, 0, sizeof *out);
+    memcpy(out->model, f.model, sizeof out->model);
+    memcpy(out->features, f.text, sizeof out->features);
+    out->isa_mask = f.isa;
+    strncpy(out->isa, backend_cpu_isa_name(f.isa), sizeof out->isa - 1);
+}
+
+bool backend_cpu_isa_parse(const char *text, unsigned *mask) {
+    return cpu_isa_mask_parse(text, mask);
+}
+
+const char *backend_cpu_isa_name(unsigned mask) {
+    struct kernels k;
+    kernels_init(&k, mask);
+    return k.name;
+}

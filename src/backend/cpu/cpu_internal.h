@@ -1,0 +1,137 @@
+/*
+ * What the files of the CPU backend share: cpu.c (memory, timeline), phases.c (steps -> phases),
+ * exec.c (running phases on the pool), products.c and attention.c (the two heavy ones).
+ *
+ * A segment is a list of phases. Every thread of the pool runs through all of them and does its
+ * share of each; `barrier` stands before a phase that needs what others did. Shares depend on
+ * nothing that a result could depend on: each output element is computed by one thread in one
+ * fixed order (house.md 9).
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "base/arena.h"
+#include "base/threads.h"
+
+#define ATTN_RANGE       256   /* keys that are one link of the softmax chain */
+#define ATTN_SMALL_ROUND 8     /* tokens up to which attention is cut by ranges of keys */
+#define ATTN_MAX_QUERIES 48    /* queries against one read of K, if a KV head has no more */
+#define SMALL_FLOATS     16384 /* inputs up to which every thread prepares them for itself */
+#define SMALL_LINES      8
+#define MAX_PRODUCTS     3
+#define MAX_ROPES        8 /* different rotary embeddings in one segment */
+
+struct backend_weight {
+    struct weight_source s; /* the file's map serves */
+};
+
+struct backend_kv {
+    struct kv_layout layout;
+    uint8_t *memory; /* K of all pages, then V */
+    size_t bytes;
+    size_t k_row, v_row; /* bytes of a head of a position */
+    uint8_t *v;
+};
+
+/* Products that read the same input, with what is cheap before and after them. */
+struct products {
+    const struct step *norm; /* computed on the way in; its output is never stored. Or NULL */
+    const struct step *items[MAX_PRODUCTS];
+    int n;
+    const struct step *gated; /* of items[0] and items[1], or NULL */
+    const struct step *sum;   /* takes items[0]'s output, or NULL */
+};
+
+enum phase_kind {
+    PHASE_ROPE_TABLE, /* cos and sin of this round's positions */
+    PHASE_STEP,       /* any step that is cut by lines, heads or columns */
+    PHASE_PRODUCTS,
+    PHASE_ATTN_STORE,
+    PHASE_ATTN_RANGES, /* small rounds: each range by itself; large ones: everything */
+    PHASE_ATTN_MERGE,  /* small rounds: the ranges of a head, in order */
+};
+struct phase {
+    enum phase_kind kind;
+    bool barrier; /* before it */
+    const struct step *step;
+    struct products products;
+    int counter; /* of dynamic shares */
+};
+
+struct backend_segment {
+    struct arena arena;
+    struct phase *phases;
+    size_t n_phases, cap_phases;
+    const struct graph_op *ropes[MAX_ROPES]; /* distinct embeddings, by inv_freq */
+    int n_ropes;
+    int n_counters;
+    _Atomic int *counters; /* (n_counters) zeroed before each run */
+};
+
+/* Memory of one thread. */
+struct cpu_scratch {
+    float *floats;   /* (SMALL_FLOATS) normed input */
+    uint8_t *q8;     /* its 8-bit form */
+    uint8_t *matmul; /* matmul_scratch_bytes */
+    float *attn;     /* see attention.c */
+};
+
+struct cpu_job;
+struct cpu {
+    struct backend base;
+    struct kernels k;
+    struct backend_options options;
+    struct thread_pool *pool;
+    struct backend_limits limits;
+    uint8_t *local;
+    size_t local_bytes;
+    uint8_t *work; /* everything below stands in it */
+    size_t work_bytes;
+    struct cpu_scratch *scratch; /* (threads) */
+    float *shared_floats;        /* large rounds: (n_tokens, max_cols) normed input */
+    uint8_t *shared_q8;          /* and its 8-bit form */
+    float *rope[MAX_ROPES];      /* (n_tokens, n_rot): n_rot / 2 cos, then n_rot / 2 sin */
+    float *attn_partial;         /* small rounds: see attention.c */
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    uint64_t value;
+    bool closing;
+    struct thread thread;  /* runs the queue when the caller does not drive */
+    struct cpu_job *queue; /* oldest first */
+};
+
+/* One run of a segment, seen by all its threads. */
+struct cpu_run {
+    struct cpu *cpu;
+    struct backend_segment *segment;
+    const struct round *round;
+};
+
+static inline int step_lines(const struct step *s, const struct round *r) {
+    return s->rows ? r->n_rows : r->n_tokens;
+}
+static inline float *span_at(const struct cpu *c, const struct span *s, int line, int column) {
+    uint8_t *base = s->space == SPACE_LOCAL ? c->local : c->limits.exchange;
+    float *first = (float *)(void *)(base + s->offset_bytes);
+    return first + (int64_t)line * s->stride + column - s->first;
+}
+
+/* phases.c */
+struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step *steps,
+                                         int n_steps);
+/* exec.c: the segment, on the pool. */
+void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);
+void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);
+
+/* products.c */
+void cpu_run_products(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+
+/* attention.c */
+size_t cpu_attn_scratch_floats(const struct backend_limits *limits); /* a thread's */
+size_t cpu_attn_partial_floats(const struct backend_limits *limits); /* shared */
+void cpu_attn_store(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads);

@@ -1,0 +1,169 @@
+/* Runs a segment's phases on the pool; the light steps are here. */
+#include "backend/cpu/cpu_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One line of cos and sin per token; positions are exact in double. */
+static void run_rope_table(struct cpu_run *r, int thread, int n_threads) {
+    int begin, end;
+    split_range(r->round->n_tokens, 1, thread, n_threads, &begin, &end);
+    for (int i = 0; i < r->segment->n_ropes; i++) {
+        const struct rope_params *p = &r->segment->ropes[i]->p.rope;
+        int half = p->n_rot / 2;
+        for (int t = begin; t < end; t++) {
+            float *line = r->cpu->rope[i] + (int64_t)t * p->n_rot;
+            for (int j = 0; j < half; j++) {
+                double angle = (double)r->round->positions[t] * (double)p->inv_freq[j];
+                line[j] = (float)(cos(angle) * (double)p->magnitude);
+                line[half + j] = (float)(sin(angle) * (double)p->magnitude);
+            }
+        }
+    }
+}
+
+static const float *rope_line(const struct cpu_run *r, const struct graph_op *op, int line) {
+    for (int i = 0; i < r->segment->n_ropes; i++)
+        if (r->segment->ropes[i]->p.rope.inv_freq == op->p.rope.inv_freq)
+            return r->cpu->rope[i] + (int64_t)line * op->p.rope.n_rot;
+    REQUIRE(!"a rope of this segment");
+    return NULL;
+}
+
+static void run_embed(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    const struct cpu *c = r->cpu;
+    const struct weight_source *w = &s->weight->s;
+    float *out = span_at(c, &s->out, line, 0);
+    (void)begin, (void)end; /* a row is one item */
+    c->k.dequant[w->dtype](w->data + r->round->tokens[line] * w->row_bytes, out, w->n_cols);
+    if (s->op->p.embed.scale < 1 || s->op->p.embed.scale > 1)
+        c->k.scale(out, w->n_cols, s->op->p.embed.scale);
+}
+
+static void run_norm(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    const struct cpu *c = r->cpu;
+    int group = s->op->p.norm.group;
+    const float *w = s->weight ? (const float *)(const void *)s->weight->s.data : NULL;
+    for (int i = begin; i < end; i += group)
+        c->k.rms_norm(span_at(c, &s->in[0], line, i), w, group, s->op->p.norm.eps,
+                      span_at(c, &s->out, line, i));
+}
+
+static void run_rope(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    const struct cpu *c = r->cpu;
+    const struct rope_params *p = &s->op->p.rope;
+    const float *table = rope_line(r, s->op, line);
+    float *out = span_at(c, &s->out, line, begin);
+    memcpy(out, span_at(c, &s->in[0], line, begin), (size_t)(end - begin) * sizeof *out);
+    rope_fn *turn = p->halves ? c->k.rope_halves : c->k.rope_pairs;
+    turn(out, (end - begin) / p->head_dim, p->head_dim, p->n_rot, table, table + p->n_rot / 2);
+}
+
+static void run_gated(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    const struct cpu *c = r->cpu;
+    c->k.silu_mul(span_at(c, &s->in[0], line, begin), span_at(c, &s->in[1], line, begin),
+                  end - begin, span_at(c, &s->out, line, begin));
+}
+
+void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end) {
+    float *out = span_at(c, &s->out, line, begin);
+    const float *first = span_at(c, &s->in[0], line, begin);
+    if (s->n_in == 1) {
+        memcpy(out, first, (size_t)(end - begin) * sizeof *out);
+        return;
+    }
+    for (int i = 1; i < s->n_in; i++)
+        c->k.add(i == 1 ? first : out, span_at(c, &s->in[i], line, begin), end - begin, out);
+}
+
+static void run_copy(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    int from = s->kind == STEP_OP ? r->round->rows[line] : line; /* OP_ROWS */
+    memcpy(span_at(r->cpu, &s->out, line, begin), span_at(r->cpu, &s->in[0], from, begin),
+           (size_t)(end - begin) * sizeof(float));
+}
+
+static void run_item(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    if (s->kind == STEP_SUM) {
+        cpu_run_sum(r->cpu, s, line, begin, end);
+        return;
+    }
+    switch (s->kind == STEP_COPY ? OP_ROWS : s->op->kind) {
+    case OP_EMBED:
+        run_embed(r, s, line, begin, end);
+        break;
+    case OP_NORM:
+        run_norm(r, s, line, begin, end);
+        break;
+    case OP_ROPE:
+        run_rope(r, s, line, begin, end);
+        break;
+    case OP_GATED:
+        run_gated(r, s, line, begin, end);
+        break;
+    case OP_ROWS:
+        run_copy(r, s, line, begin, end);
+        break;
+    default:
+        REQUIRE(!"a light step");
+    }
+}
+
+/* Columns that cannot be shared out further. */
+static int item_columns(const struct step *s) {
+    if (s->kind == STEP_OP && s->op->kind == OP_NORM) return s->op->p.norm.group;
+    if (s->kind == STEP_OP && s->op->kind == OP_ROPE) return s->op->p.rope.head_dim;
+    if (s->kind == STEP_OP && s->op->kind == OP_EMBED) return s->end - s->begin;
+    return 64;
+}
+
+/* A step is lines x column groups; a thread takes a contiguous run of them, line by line. */
+static void run_step(const struct cpu_run *r, const struct step *s, int thread, int n_threads) {
+    int lines = step_lines(s, r->round), columns = item_columns(s);
+    int per_line = (s->end - s->begin + columns - 1) / columns;
+    int begin, end;
+    split_range(lines * per_line, 1, thread, n_threads, &begin, &end);
+    while (begin < end) {
+        int line = begin / per_line, first = begin % per_line;
+        int n = min_int(per_line - first, end - begin);
+        run_item(r, s, line, s->begin + first * columns,
+                 min_int(s->end, s->begin + (first + n) * columns));
+        begin += n;
+    }
+}
+
+static void run_phases(void *arg, int thread, int n_threads) {
+    struct cpu_run *r = arg;
+    for (size_t i = 0; i < r->segment->n_phases; i++) {
+        const struct phase *p = &r->segment->phases[i];
+        if (p->barrier) thread_pool_barrier(r->cpu->pool);
+        switch (p->kind) {
+        case PHASE_ROPE_TABLE:
+            run_rope_table(r, thread, n_threads);
+            break;
+        case PHASE_STEP:
+            run_step(r, p->step, thread, n_threads);
+            break;
+        case PHASE_PRODUCTS:
+            cpu_run_products(r, p, thread, n_threads);
+            break;
+        case PHASE_ATTN_STORE:
+            cpu_attn_store(r, p, thread, n_threads);
+            break;
+        case PHASE_ATTN_RANGES:
+            cpu_attn_ranges(r, p, thread, n_threads);
+            break;
+        case PHASE_ATTN_MERGE:
+            cpu_attn_merge(r, p, thread, n_threads);
+            break;
+        }
+    }
+}
+
+void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round) {
+    struct cpu_run run = {.cpu = c, .segment = s, .round = round};
+    for (int i = 0; i < s->n_counters; i++)
+        atomic_store_explicit(&s->counters[i], 0, memory_order_relaxed);
+    bool batch = round->n_tokens > SMALL_LINES;
+    thread_pool_run(c->pool, batch ? c->options.n_threads_batch : c->options.n_threads, run_phases,
+                    &run);
+}

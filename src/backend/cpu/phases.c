@@ -1,0 +1,198 @@
+/* Steps become phases: products that share an input are joined, cheap neighbours folded in, and
+ * barriers set only where one phase touches what another does. */
+#include "backend/cpu/cpu_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory touched since the last barrier. Beside the two spaces: things of the backend's own. */
+enum { OWN_SHARED_INPUT = 2, OWN_ROPE, OWN_PARTIAL, OWN_KV };
+struct touch {
+    int space;
+    int64_t begin, end;
+    bool write;
+};
+struct builder {
+    const struct cpu *cpu;
+    struct backend_segment *s;
+    struct touch *touched; /* since the last barrier */
+    size_t n_touched, cap_touched;
+    struct touch *now; /* by the phase being added */
+    size_t n_now, cap_now;
+};
+
+static bool is_op(const struct step *s, enum op_kind kind) {
+    return s->kind == STEP_OP && s->op->kind == kind;
+}
+
+static bool same_span(const struct span *a, const struct span *b) {
+    return a->space == b->space && a->offset_bytes == b->offset_bytes && a->stride == b->stride &&
+           a->first == b->first;
+}
+
+static void touch(struct builder *b, int space, int64_t begin, int64_t end, bool write) {
+    GROW(b->now, b->n_now, b->cap_now, 1);
+    b->now[b->n_now++] = (struct touch){space, begin, end, write};
+}
+
+/* All lines of a span: strides of other columns in between count as touched, which is safe. */
+static void touch_span(struct builder *b, const struct span *s, bool rows, bool write) {
+    int64_t lines = rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
+    touch(b, (int)s->space, s->offset_bytes, s->offset_bytes + 4 * lines * s->stride, write);
+}
+
+static void touch_step(struct builder *b, const struct step *s) {
+    for (int i = 0; i < s->n_in; i++)
+        touch_span(b, &s->in[i], s->in_rows, false);
+    touch_span(b, &s->out, s->rows, true);
+}
+
+static bool conflict(const struct builder *b) {
+    for (size_t i = 0; i < b->n_now; i++)
+        for (size_t j = 0; j < b->n_touched; j++) {
+            const struct touch *x = &b->now[i], *y = &b->touched[j];
+            if (x->space == y->space && (x->write || y->write) && x->begin < y->end &&
+                y->begin < x->end)
+                return true;
+        }
+    return false;
+}
+
+/* Adds a phase whose memory stands in `now`. */
+static struct phase *add_phase(struct builder *b, enum phase_kind kind, const struct step *step) {
+    struct backend_segment *s = b->s;
+    GROW(s->phases, s->n_phases, s->cap_phases, 1);
+    struct phase *p = &s->phases[s->n_phases++];
+    *p = (struct phase){
+        .kind = kind, .step = step, .barrier = conflict(b), .counter = s->n_counters++};
+    if (p->barrier) b->n_touched = 0;
+    GROW(b->touched, b->n_touched, b->cap_touched, b->n_now);
+    memcpy(b->touched + b->n_touched, b->now, b->n_now * sizeof *b->now);
+    b->n_touched += b->n_now;
+    b->n_now = 0;
+    return p;
+}
+
+/* ---- products ---- */
+
+/* The step itself and those right after it that read the same input. */
+static int count_products(const struct step *steps, int n_steps) {
+    int n = 0;
+    while (n < n_steps && n < MAX_PRODUCTS && is_op(&steps[n], OP_MATMUL) &&
+           same_span(&steps[n].in[0], &steps[0].in[0]) && steps[n].in_begin == steps[0].in_begin &&
+           steps[n].in_end == steps[0].in_end)
+        n++;
+    return n;
+}
+
+/* out = act(gate) * up of exactly the two products before it, which nobody else reads. */
+static bool gated_fits(const struct products *p, const struct step *s) {
+    if (!is_op(s, OP_GATED) || p->n != 2) return false;
+    for (int i = 0; i < 2; i++) {
+        const struct step *m = p->items[i];
+        if (!same_span(&s->in[i], &m->out) || m->n_readers != 1 || m->begin != s->begin ||
+            m->end != s->end)
+            return false;
+    }
+    return true;
+}
+
+/* A sum of the one product before it, which nobody else reads, and of older values. */
+static bool sum_fits(const struct products *p, const struct step *s) {
+    if (s->kind != STEP_SUM || p->n != 1) return false;
+    const struct step *m = p->items[0];
+    int reads = 0;
+    for (int i = 0; i < s->n_in; i++)
+        reads += same_span(&s->in[i], &m->out);
+    return reads == 1 && m->n_readers == 1 && m->begin == s->begin && m->end == s->end;
+}
+
+/* A norm over whole rows whose only readers are the products right after it. */
+static int norm_fits(const struct step *steps, int n_steps) {
+    if (!is_op(steps, OP_NORM) || n_steps < 2) return 0;
+    int width = steps->end - steps->begin;
+    if (steps->begin != 0 || steps->op->p.norm.group != width) return 0;
+    int n = count_products(steps + 1, n_steps - 1);
+    bool fits = n > 0 && n == steps->n_readers && same_span(&steps[1].in[0], &steps->out) &&
+                steps[1].in_begin == 0 && steps[1].in_end == width;
+    return fits ? n : 0;
+}
+
+/* Adds the products at steps[0..] with their neighbours; returns how many steps they are. */
+static int add_products(struct builder *b, const struct step *steps, int n_steps, int n_norm,
+                        int n_products) {
+    struct products p = {.norm = n_norm ? steps : NULL, .n = n_products};
+    for (int i = 0; i < n_products; i++)
+        p.items[i] = &steps[n_norm + i];
+    int used = n_norm + n_products;
+    bool fuse = !b->cpu->options.no_fusion;
+    if (fuse && used < n_steps && gated_fits(&p, &steps[used])) p.gated = &steps[used++];
+    if (fuse && used < n_steps && sum_fits(&p, &steps[used])) p.sum = &steps[used++];
+    for (int i = n_norm; i < used; i++)
+        touch_step(b, &steps[i]);
+    if (p.norm) touch_span(b, &p.norm->in[0], p.norm->in_rows, false);
+    touch(b, OWN_SHARED_INPUT, 0, 1, true);
+    add_phase(b, PHASE_PRODUCTS, NULL)->products = p;
+    return used;
+}
+
+/* ---- the rest ---- */
+
+static int rope_index(struct builder *b, const struct graph_op *op) {
+    struct backend_segment *s = b->s;
+    for (int i = 0; i < s->n_ropes; i++)
+        if (s->ropes[i]->p.rope.inv_freq == op->p.rope.inv_freq) return i;
+    REQUIRE(s->n_ropes < MAX_ROPES);
+    s->ropes[s->n_ropes] = op;
+    return s->n_ropes++;
+}
+
+static void add_attention(struct builder *b, const struct step *s) {
+    for (int i = 1; i < 3; i++)
+        touch_span(b, &s->in[i], false, false);
+    touch(b, OWN_KV, 0, 1, true);
+    add_phase(b, PHASE_ATTN_STORE, s);
+    touch(b, OWN_KV, 0, 1, false);
+    touch(b, OWN_PARTIAL, 0, 1, true);
+    touch_span(b, &s->in[0], false, false);
+    touch_span(b, &s->out, false, true);
+    add_phase(b, PHASE_ATTN_RANGES, s);
+    touch(b, OWN_PARTIAL, 0, 1, false);
+    touch_span(b, &s->out, false, true);
+    add_phase(b, PHASE_ATTN_MERGE, s);
+}
+
+/* Adds what stands at steps[0]; returns how many steps were taken. */
+static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
+    bool fuse = !b->cpu->options.no_fusion;
+    int n = fuse ? norm_fits(steps, n_steps) : 0;
+    if (n) return add_products(b, steps, n_steps, 1, n);
+    if (is_op(steps, OP_MATMUL))
+        return add_products(b, steps, n_steps, 0, fuse ? count_products(steps, n_steps) : 1);
+    if (is_op(steps, OP_ATTENTION)) {
+        add_attention(b, steps);
+        return 1;
+    }
+    if (is_op(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
+    touch_step(b, steps);
+    add_phase(b, PHASE_STEP, steps);
+    return 1;
+}
+
+struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step *steps,
+                                         int n_steps) {
+    struct backend_segment *s = xcalloc(1, sizeof *s);
+    struct builder b = {.cpu = c, .s = s};
+    for (int i = 0; i < n_steps; i++)
+        if (is_op(&steps[i], OP_ROPE)) rope_index(&b, steps[i].op);
+    if (s->n_ropes) {
+        touch(&b, OWN_ROPE, 0, 1, true);
+        add_phase(&b, PHASE_ROPE_TABLE, NULL);
+    }
+    for (int i = 0; i < n_steps;)
+        i += add_steps(&b, steps + i, n_steps - i);
+    s->counters = ARENA_ARRAY(&s->arena, _Atomic int, s->n_counters);
+    free(b.touched);
+    free(b.now);
+    return s;
+}

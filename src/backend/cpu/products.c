@@ -1,0 +1,141 @@
+/* Matrix products with what is folded into them. */
+#include "backend/cpu/cpu_internal.h"
+
+#include <string.h>
+
+/* The input of a group of products as its kernels want it. */
+struct input {
+    const float *x; /* class f32 */
+    int64_t x_stride;
+    struct q8_rows q8; /* class q8 */
+    int n_lines;
+};
+
+#define DYNAMIC_ROWS 64 /* rows a thread takes at a time in large rounds */
+
+static bool needs_q8(const struct products *p) {
+    for (int i = 0; i < p->n; i++)
+        if (p->items[i]->op->p.matmul.math == MATH_Q8) return true;
+    return false;
+}
+
+/* Brings lines [begin, end) of the input into its kernels' form; x and q8 as in *in. */
+static void prepare_lines(const struct cpu *c, const struct products *p, struct input *in,
+                          float *normed, int begin, int end) {
+    const struct step *norm = p->norm;
+    int width = p->items[0]->in_end - p->items[0]->in_begin;
+    for (int line = begin; norm && line < end; line++) {
+        const float *w = norm->weight ? (const float *)(const void *)norm->weight->s.data : NULL;
+        c->k.rms_norm(span_at(c, &norm->in[0], line, 0), w, width, norm->op->p.norm.eps,
+                      normed + (int64_t)line * width);
+    }
+    if (needs_q8(p)) c->k.quantise_q8(in->x, in->x_stride, begin, end, &in->q8);
+}
+
+/* Small inputs: every thread prepares all of it for itself, which is cheaper than a barrier; large
+ * ones: each its lines, then all meet. */
+static struct input prepare(struct cpu_run *r, const struct products *p, int thread,
+                            int n_threads) {
+    struct cpu *c = r->cpu;
+    const struct step *first = p->items[0];
+    int width = first->in_end - first->in_begin;
+    struct input in = {.n_lines = step_lines(first, r->round)};
+    bool small = in.n_lines <= SMALL_LINES && in.n_lines * width <= SMALL_FLOATS;
+    float *normed = small ? c->scratch[thread].floats : c->shared_floats;
+    in.x = p->norm ? normed : span_at(c, &first->in[0], 0, first->in_begin);
+    in.x_stride = p->norm ? width : first->in[0].stride;
+    if (needs_q8(p))
+        in.q8 = q8_rows_at(small ? c->scratch[thread].q8 : c->shared_q8, width, in.n_lines);
+    if (small) {
+        prepare_lines(c, p, &in, normed, 0, in.n_lines);
+        return in;
+    }
+    int begin, end;
+    split_range(in.n_lines, 1, thread, n_threads, &begin, &end);
+    prepare_lines(c, p, &in, normed, begin, end);
+    thread_pool_barrier(c->pool);
+    return in;
+}
+
+/* Rows [begin, end) (of the output's columns) of one product, bias added. */
+static void multiply(const struct cpu *c, const struct step *s, const struct input *in, int begin,
+                     int end, void *scratch) {
+    const struct weight_source *w = &s->weight->s;
+    const uint8_t *rows = w->data + (begin - s->begin) * w->row_bytes;
+    float *out = span_at(c, &s->out, 0, begin);
+    if (s->op->p.matmul.math == MATH_Q8)
+        c->k.matmul_q8[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, &in->q8,
+                                 in->n_lines, out, s->out.stride, scratch);
+    else
+        c->k.matmul_f32[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, in->x,
+                                  in->x_stride, in->n_lines, out, s->out.stride, scratch);
+    if (!s->bias) return;
+    const float *bias = (const float *)(const void *)s->bias->s.data + (begin - s->begin);
+    for (int line = 0; line < in->n_lines; line++) {
+        float *o = out + (int64_t)line * s->out.stride;
+        c->k.add(o, bias, end - begin, o);
+    }
+}
+
+/* The same rows of gate, up and act, or of a product and the sum that takes it. */
+static void run_rows(const struct cpu *c, const struct products *p, const struct input *in,
+                     int item, int begin, int end, void *scratch) {
+    multiply(c, p->items[item], in, begin, end, scratch);
+    if (p->gated) {
+        const struct step *g = p->gated;
+        multiply(c, p->items[1], in, begin, end, scratch);
+        for (int line = 0; line < in->n_lines; line++)
+            c->k.silu_mul(span_at(c, &g->in[0], line, begin), span_at(c, &g->in[1], line, begin),
+                          end - begin, span_at(c, &g->out, line, begin));
+    }
+    for (int line = 0; p->sum && line < in->n_lines; line++)
+        cpu_run_sum(c, p->sum, line, begin, end);
+}
+
+/* Rows of all products in one row of units: unit u is rows of the item it falls into. */
+struct row_units {
+    int grain, n_items;
+    int units[MAX_PRODUCTS + 1]; /* first unit of each item, then the end */
+};
+
+static struct row_units count_units(const struct products *p, int grain) {
+    struct row_units u = {.grain = grain, .n_items = p->gated ? 1 : p->n};
+    for (int i = 0; i < u.n_items; i++) {
+        int rows = p->items[i]->end - p->items[i]->begin;
+        u.units[i + 1] = u.units[i] + (rows + grain - 1) / grain;
+    }
+    return u;
+}
+
+static void run_units(const struct cpu *c, const struct products *p, const struct input *in,
+                      const struct row_units *u, int begin, int end, void *scratch) {
+    for (int i = 0; i < u->n_items; i++) {
+        int from = max_int(begin, u->units[i]), to = min_int(end, u->units[i + 1]);
+        if (from >= to) continue;
+        const struct step *s = p->items[i];
+        run_rows(c, p, in, i, s->begin + (from - u->units[i]) * u->grain,
+                 min_int(s->end, s->begin + (to - u->units[i]) * u->grain), scratch);
+    }
+}
+
+void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, int n_threads) {
+    const struct products *p = &phase->products;
+    struct cpu *c = r->cpu;
+    struct input in = prepare(r, p, thread, n_threads);
+    if (in.n_lines == 0) return;
+    void *scratch = c->scratch[thread].matmul;
+    if (in.n_lines <= SMALL_LINES) {
+        struct row_units u = count_units(p, 16);
+        int begin, end;
+        split_range(u.units[u.n_items], 1, thread, n_threads, &begin, &end);
+        run_units(c, p, &in, &u, begin, end, scratch);
+        return;
+    }
+    struct row_units u = count_units(p, DYNAMIC_ROWS);
+    _Atomic int *next = &r->segment->counters[phase->counter];
+    for (;;) {
+        int unit = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        if (unit >= u.units[u.n_items]) return;
+        run_units(c, p, &in, &u, unit, unit + 1, scratch);
+    }
+}

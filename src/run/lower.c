@@ -1,0 +1,479 @@
+#include "run/lower_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct range {
+    int begin, end;
+};
+/* Columns of a value that a device holds: disjoint, ascending, apart. */
+struct range_set {
+    struct range *items;
+    size_t n, cap;
+};
+struct value_state {
+    struct range_set *have; /* (n_devices) */
+    int *buffer;            /* (n_devices) its place there, -1 */
+    int *partial;           /* (n_devices) place of the device's partial sum, -1 */
+};
+/* A range of a buffer that already stands in the exchange. */
+struct export_entry {
+    int buffer, begin, end, exchange;
+};
+
+/* ---- ranges ---- */
+
+static void ranges_add(struct range_set *s, int begin, int end) {
+    size_t i = 0;
+    while (i < s->n && s->items[i].end < begin)
+        i++;
+    size_t j = i;
+    while (j < s->n && s->items[j].begin <= end) {
+        begin = min_int(begin, s->items[j].begin);
+        end = max_int(end, s->items[j].end);
+        j++;
+    }
+    GROW(s->items, s->n, s->cap, 1);
+    memmove(s->items + i + 1, s->items + j, (s->n - j) * sizeof *s->items);
+    s->items[i] = (struct range){begin, end};
+    s->n = s->n - (j - i) + 1;
+}
+
+/* The first part of [begin, end) that is not in s; false if all is. */
+static bool ranges_missing(const struct range_set *s, int begin, int end, struct range *out) {
+    for (size_t i = 0; i < s->n && begin < end; i++) {
+        if (s->items[i].end <= begin) continue;
+        if (s->items[i].begin > begin) {
+            *out = (struct range){begin, min_int(end, s->items[i].begin)};
+            return true;
+        }
+        begin = s->items[i].end;
+    }
+    *out = (struct range){begin, end};
+    return begin < end;
+}
+
+static int ranges_missing_count(const struct range_set *s, int begin, int end) {
+    int count = end - begin;
+    for (size_t i = 0; i < s->n; i++) {
+        int from = max_int(begin, s->items[i].begin), to = min_int(end, s->items[i].end);
+        if (from < to) count -= to - from;
+    }
+    return count;
+}
+
+/* ---- buffers and steps ---- */
+
+static int add_buffer(struct lowering *l, int device, int first, int stride, bool rows) {
+    GROW(l->buffers, l->n_buffers, l->cap_buffers, 1);
+    struct buffer *b = &l->buffers[l->n_buffers];
+    *b = (struct buffer){.device = device,
+                         .first_column = first,
+                         .stride = stride,
+                         .rows = rows,
+                         .bytes = (int64_t)4 * stride * (rows ? l->n_rows : l->n_tokens),
+                         .writer = -1,
+                         .last_use = -1,
+                         .readers = ARENA_ARRAY(l->arena, int, l->n_devices)};
+    for (int d = 0; d < l->n_devices; d++)
+        b->readers[d] = -1;
+    return (int)l->n_buffers++;
+}
+
+/* The place of a value on a device; logits stand in the exchange, one matrix for all devices. */
+static int value_buffer(struct lowering *l, int value, int device) {
+    int *buffer = &l->values[value].buffer[device];
+    const struct graph_value *v = &l->g->values[value];
+    if (*buffer < 0) {
+        if (value == l->g->logits)
+            *buffer = l->logits_buffer;
+        else
+            *buffer = add_buffer(l, device, 0, v->width, v->rows);
+    }
+    return *buffer;
+}
+
+static int partial_buffer(struct lowering *l, int value, int device) {
+    int *buffer = &l->values[value].partial[device];
+    const struct graph_value *v = &l->g->values[value];
+    if (*buffer < 0) *buffer = add_buffer(l, device, 0, v->width, v->rows);
+    return *buffer;
+}
+
+/* Notes that step i waits for step j of another device. */
+static void wait_for(struct lowering *l, int i, int j) {
+    int device = l->steps[j].s.device;
+    if (device == l->steps[i].s.device) return;
+    l->steps[i].wait[device] = max_int(l->steps[i].wait[device], j);
+}
+
+/* Appends a step; its inputs' and output's lifetimes grow to it. */
+static struct lower_step *add_step(struct lowering *l, int device, struct step step, const int *in,
+                                   int out) {
+    GROW(l->steps, l->n_steps, l->cap_steps, 1);
+    int index = (int)l->n_steps++;
+    struct lower_step *s = &l->steps[index];
+    *s = (struct lower_step){
+        .s = {.device = device, .step = step, .shard = -1, .bias = -1, .kv = -1},
+        .out = out,
+        .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
+    for (int d = 0; d < l->n_devices; d++)
+        s->wait[d] = -1;
+    REQUIRE(step.n_in <= STEP_MAX_IN);
+    for (int i = 0; i < step.n_in; i++) {
+        struct buffer *b = &l->buffers[in[i]];
+        s->in[i] = in[i];
+        b->last_use = index;
+        b->n_readers++;
+        b->readers[device] = index;
+        if (b->device < 0) wait_for(l, index, b->writer);
+    }
+    struct buffer *o = &l->buffers[out];
+    if (o->writer < 0) o->writer = index;
+    o->last_use = index;
+    return s;
+}
+
+/* Copies columns of a local buffer into the exchange, once per range. Returns the buffer there. */
+static int export_range(struct lowering *l, int buffer, int begin, int end) {
+    for (size_t i = 0; i < l->n_exports; i++) {
+        const struct export_entry *e = &l->exports[i];
+        if (e->buffer == buffer && e->begin == begin && e->end == end) return e->exchange;
+    }
+    const struct buffer from = l->buffers[buffer];
+    int exchange = add_buffer(l, -1, begin, end - begin, from.rows);
+    struct step step = {.kind = STEP_COPY,
+                        .n_in = 1,
+                        .begin = begin,
+                        .end = end,
+                        .rows = from.rows,
+                        .in_rows = from.rows};
+    add_step(l, from.device, step, &buffer, exchange);
+    GROW(l->exports, l->n_exports, l->cap_exports, 1);
+    l->exports[l->n_exports++] = (struct export_entry){buffer, begin, end, exchange};
+    l->program->n_copies++;
+    return exchange;
+}
+
+/* ---- demand ---- */
+
+static void require(struct lowering *l, int value, int device, int begin, int end);
+
+static bool is_partial(const struct lowering *l, int value) {
+    return plan_op_is_partial(l->plan, l->g->values[value].producer);
+}
+
+static void copy_range(struct lowering *l, int value, int from, int to, int begin, int end) {
+    int exchange = export_range(l, value_buffer(l, value, from), begin, end);
+    bool rows = l->g->values[value].rows;
+    struct step step = {
+        .kind = STEP_COPY, .n_in = 1, .begin = begin, .end = end, .rows = rows, .in_rows = rows};
+    add_step(l, to, step, &exchange, value_buffer(l, value, to));
+    ranges_add(&l->values[value].have[to], begin, end);
+}
+
+/* Columns of out that a part of a placed op makes. */
+static struct range part_columns(const struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    int scale = 1;
+    if (p->axis == AXIS_HEADS)
+        scale = op->p.attention.n_heads / op->p.attention.n_kv_heads * op->p.attention.head_dim;
+    if (op->kind == OP_EMBED) return (struct range){0, l->g->values[op->out].width};
+    return (struct range){p->begin * scale, p->end * scale};
+}
+
+/* The partial sums of a value as inputs of a sum on `device`, in device order. */
+static int gather_partials(struct lowering *l, int value, int device, int begin, int end, int *in) {
+    int op = l->g->values[value].producer, n = 0;
+    for (int d = 0; d < l->n_devices; d++) {
+        if (l->values[value].partial[d] < 0) continue;
+        int buffer = l->values[value].partial[d];
+        in[n++] = d == device ? buffer : export_range(l, buffer, begin, end);
+    }
+    REQUIRE(n == l->plan->first[op + 1] - l->plan->first[op]);
+    return n;
+}
+
+static void emit_sum(struct lowering *l, int value, int device, int begin, int end, const int *in,
+                     int n_in) {
+    bool rows = l->g->values[value].rows;
+    struct step step = {
+        .kind = STEP_SUM, .n_in = n_in, .begin = begin, .end = end, .rows = rows, .in_rows = rows};
+    add_step(l, device, step, in, value_buffer(l, value, device));
+    ranges_add(&l->values[value].have[device], begin, end);
+}
+
+/* A placed value comes from the devices whose parts made it. */
+static void provide_placed(struct lowering *l, int value, int device, int begin, int end) {
+    int op = l->g->values[value].producer;
+    if (is_partial(l, value)) {
+        int in[STEP_MAX_IN], n = gather_partials(l, value, device, begin, end, in);
+        emit_sum(l, value, device, begin, end, in, n);
+        return;
+    }
+    for (int i = l->plan->first[op]; i < l->plan->first[op + 1]; i++) {
+        const struct plan_part *p = &l->plan->parts[i];
+        struct range c = part_columns(l, p);
+        int from = max_int(begin, c.begin), to = min_int(end, c.end);
+        if (from < to) copy_range(l, value, p->device, device, from, to);
+    }
+}
+
+/* Whole groups (heads, or everything for a norm over the row) around a range. */
+static struct range group_range(const struct graph *g, const struct graph_op *op, int begin,
+                                int end) {
+    int group = 1;
+    if (op->kind == OP_NORM) group = op->p.norm.group;
+    if (op->kind == OP_ROPE) group = op->p.rope.head_dim;
+    end = min_int(g->values[op->out].width, (end + group - 1) / group * group);
+    return (struct range){begin / group * group, end};
+}
+
+/* Columns that would have to move for `device` to compute the op's range. */
+static int64_t missing_columns(const struct lowering *l, const struct graph_op *op, int device,
+                               struct range r) {
+    int64_t columns = 0;
+    for (int i = 0; i < op->n_in; i++) {
+        const struct value_state *v = &l->values[op->in[i]];
+        int missing = ranges_missing_count(&v->have[device], r.begin, r.end);
+        int copies = 1;
+        if (is_partial(l, op->in[i])) {
+            copies = 0;
+            for (int d = 0; d < l->n_devices; d++)
+                copies += d != device && v->partial[d] >= 0;
+        }
+        columns += (int64_t)missing * copies;
+    }
+    return columns;
+}
+
+static int cheapest_device(const struct lowering *l, const struct graph_op *op, int device,
+                           struct range r) {
+    int best = device;
+    int64_t least = missing_columns(l, op, device, r);
+    for (int d = 0; d < l->n_devices; d++) {
+        if (d == device) continue;
+        int64_t cost = missing_columns(l, op, d, r) + (r.end - r.begin);
+        if (cost < least) least = cost, best = d;
+    }
+    return best;
+}
+
+/* A vector's elements [begin, end) on a device. */
+static int vector_shard(struct lowering *l, int device, int weight, int begin, int end);
+
+/* Computes columns of an op without matrix or cache here. */
+static void compute(struct lowering *l, const struct graph_op *op, int device, struct range r) {
+    int in[STEP_MAX_IN], n = 0;
+    for (int i = 0; i < op->n_in; i++) { /* a residual add takes partial sums as they come */
+        int v = op->in[i];
+        struct range missing;
+        bool whole = !ranges_missing(&l->values[v].have[device], r.begin, r.end, &missing);
+        if (op->kind == OP_ADD && is_partial(l, v) && !whole) {
+            n += gather_partials(l, v, device, r.begin, r.end, in + n);
+        } else {
+            require(l, v, device, r.begin, r.end);
+            in[n++] = value_buffer(l, v, device);
+        }
+    }
+    if (op->kind == OP_ADD) {
+        emit_sum(l, op->out, device, r.begin, r.end, in, n);
+        return;
+    }
+    struct step step = {.kind = STEP_OP,
+                        .op = op,
+                        .n_in = n,
+                        .begin = r.begin,
+                        .end = r.end,
+                        .rows = l->g->values[op->out].rows,
+                        .in_rows = l->g->values[op->in[0]].rows};
+    int out = value_buffer(l, op->out, device);
+    int shard = -1;
+    if (op->weight >= 0) shard = vector_shard(l, device, op->weight, 0, op->p.norm.group);
+    add_step(l, device, step, in, out)->s.shard = shard;
+    ranges_add(&l->values[op->out].have[device], r.begin, r.end);
+}
+
+/* Makes columns [begin, end) of a value stand in the device's memory. */
+static void require(struct lowering *l, int value, int device, int begin, int end) {
+    const struct graph_op *op = &l->g->ops[l->g->values[value].producer];
+    struct range missing;
+    while (ranges_missing(&l->values[value].have[device], begin, end, &missing)) {
+        if (op_is_placed(op)) {
+            provide_placed(l, value, device, missing.begin, missing.end);
+            continue;
+        }
+        struct range r = group_range(l->g, op, missing.begin, missing.end);
+        int where = cheapest_device(l, op, device, r);
+        if (where == device) {
+            compute(l, op, device, r);
+        } else {
+            require(l, value, where, missing.begin, missing.end);
+            copy_range(l, value, where, device, missing.begin, missing.end);
+        }
+    }
+}
+
+/* ---- placed operators ---- */
+
+static int add_shard(struct lowering *l, struct program_shard shard) {
+    struct program *p = l->program;
+    for (int i = 0; i < p->n_shards; i++)
+        if (memcmp(&p->shards[i], &shard, sizeof shard) == 0) return i;
+    GROW(p->shards, p->n_shards, l->cap_shards, 1);
+    p->shards[p->n_shards] = shard;
+    return p->n_shards++;
+}
+
+static int vector_shard(struct lowering *l, int device, int weight, int begin, int end) {
+    return add_shard(l, (struct program_shard){device, weight, AXIS_COLS, begin, end});
+}
+
+static int add_kv(struct lowering *l, const struct plan_part *p) {
+    struct program *program = l->program;
+    GROW(program->kvs, program->n_kvs, l->cap_kvs, 1);
+    program->kvs[program->n_kvs] = (struct program_kv){p->device, p->op, p->begin, p->end};
+    return program->n_kvs++;
+}
+
+static void emit_embed(struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    int width = l->g->values[op->out].width;
+    struct step step = {.kind = STEP_OP, .op = op, .end = width};
+    int shard =
+        add_shard(l, (struct program_shard){p->device, op->weight, AXIS_ROWS, 0, l->g->n_vocab});
+    add_step(l, p->device, step, NULL, value_buffer(l, op->out, p->device))->s.shard = shard;
+    ranges_add(&l->values[op->out].have[p->device], 0, width);
+}
+
+static void emit_matmul(struct lowering *l, const struct plan_part *p, bool first) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    const struct graph_weight *w = &l->g->weights[op->weight];
+    bool partial = plan_op_is_partial(l->plan, p->op), cols = p->axis == AXIS_COLS;
+    struct step step = {.kind = STEP_OP,
+                        .op = op,
+                        .n_in = 1,
+                        .begin = cols ? 0 : p->begin,
+                        .end = cols ? w->n_rows : p->end,
+                        .in_begin = cols ? p->begin : 0,
+                        .in_end = cols ? p->end : w->n_cols,
+                        .rows = l->g->values[op->out].rows,
+                        .in_rows = l->g->values[op->in[0]].rows};
+    /* a part that covers its axis is the whole matrix, whichever axis it names */
+    enum axis axis = step.end - step.begin == w->n_rows && step.in_end - step.in_begin == w->n_cols
+                         ? AXIS_ROWS
+                         : p->axis;
+    int from = axis == AXIS_COLS ? p->begin : step.begin;
+    int to = axis == AXIS_COLS ? p->end : step.end;
+    int shard = add_shard(l, (struct program_shard){p->device, op->weight, axis, from, to});
+    int bias = -1;
+    if (op->bias >= 0 && (!partial || first))
+        bias = vector_shard(l, p->device, op->bias, step.begin, step.end);
+    int in = value_buffer(l, op->in[0], p->device);
+    int out = partial ? partial_buffer(l, op->out, p->device) : value_buffer(l, op->out, p->device);
+    struct lower_step *s = add_step(l, p->device, step, &in, out);
+    s->s.shard = shard;
+    s->s.bias = bias;
+    if (!partial) ranges_add(&l->values[op->out].have[p->device], step.begin, step.end);
+}
+
+static void emit_attention(struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    struct range c = part_columns(l, p);
+    int in[3];
+    for (int i = 0; i < 3; i++)
+        in[i] = value_buffer(l, op->in[i], p->device);
+    struct step step = {.kind = STEP_OP,
+                        .op = op,
+                        .n_in = 3,
+                        .begin = c.begin,
+                        .end = c.end,
+                        .head_begin = p->begin,
+                        .head_end = p->end};
+    int kv = add_kv(l, p);
+    add_step(l, p->device, step, in, value_buffer(l, op->out, p->device))->s.kv = kv;
+    ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
+}
+
+/* Inputs first, for all parts, so that no device's copy waits behind another part's work. */
+static void require_inputs(struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    if (op->kind == OP_MATMUL) {
+        bool cols = p->axis == AXIS_COLS;
+        require(l, op->in[0], p->device, cols ? p->begin : 0,
+                cols ? p->end : l->g->weights[op->weight].n_cols);
+    } else if (op->kind == OP_ATTENTION) {
+        const struct attention_params *a = &op->p.attention;
+        struct range q = part_columns(l, p);
+        require(l, op->in[0], p->device, q.begin, q.end);
+        for (int i = 1; i < 3; i++)
+            require(l, op->in[i], p->device, p->begin * a->head_dim, p->end * a->head_dim);
+    }
+}
+
+static void emit_op(struct lowering *l, int op) {
+    const struct plan_part *begin = l->plan->parts + l->plan->first[op];
+    const struct plan_part *end = l->plan->parts + l->plan->first[op + 1];
+    for (const struct plan_part *p = begin; p < end; p++)
+        require_inputs(l, p);
+    for (const struct plan_part *p = begin; p < end; p++) {
+        switch (l->g->ops[op].kind) {
+        case OP_EMBED:
+            emit_embed(l, p);
+            break;
+        case OP_MATMUL:
+            emit_matmul(l, p, p == begin);
+            break;
+        case OP_ATTENTION:
+            emit_attention(l, p);
+            break;
+        default:
+            REQUIRE(!"a placed op");
+        }
+    }
+}
+
+/* ---- whole ---- */
+
+static void start(struct lowering *l) {
+    const struct graph *g = l->g;
+    l->program = ARENA_NEW(l->arena, struct program);
+    l->program->n_devices = l->n_devices;
+    l->values = ARENA_ARRAY(l->arena, struct value_state, g->n_values);
+    for (int v = 0; v < g->n_values; v++) {
+        struct value_state *s = &l->values[v];
+        s->have = ARENA_ARRAY(l->arena, struct range_set, l->n_devices);
+        s->buffer = ARENA_ARRAY(l->arena, int, l->n_devices);
+        s->partial = ARENA_ARRAY(l->arena, int, l->n_devices);
+        for (int d = 0; d < l->n_devices; d++)
+            s->buffer[d] = s->partial[d] = -1;
+    }
+    l->logits_buffer = add_buffer(l, -1, 0, g->n_vocab, true);
+}
+
+static void discard(struct lowering *l) {
+    for (int v = 0; v < l->g->n_values; v++)
+        for (int d = 0; d < l->n_devices; d++)
+            free(l->values[v].have[d].items);
+    free(l->steps);
+    free(l->buffers);
+    free(l->exports);
+}
+
+struct program *program_lower(struct arena *arena, const struct graph *g, const struct plan *plan,
+                              int n_tokens, int n_rows) {
+    struct lowering l = {.arena = arena,
+                         .g = g,
+                         .plan = plan,
+                         .n_tokens = n_tokens,
+                         .n_rows = n_rows,
+                         .n_devices = plan->n_devices};
+    start(&l);
+    for (int op = 0; op < g->n_ops; op++)
+        if (op_is_placed(&g->ops[op])) emit_op(&l, op);
+    /* logits made of partial sums (a head cut by columns) are added up on the first device */
+    if (is_partial(&l, g->logits)) require(&l, g->logits, 0, 0, g->n_vocab);
+    lower_finish(&l);
+    discard(&l);
+    return l.program;
+}

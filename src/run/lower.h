@@ -1,0 +1,63 @@
+/*
+ * From WHERE to a list of steps: a graph and a plan become a program, the steps of every device
+ * with the copies between them, and the segments in which they are submitted. Arithmetic only;
+ * built once per plan, then replayed by executor.c for every round.
+ *
+ * Rules (scheduling.md 3 and 5). A placed operator runs where its parts say. What has no weight is
+ * computed on the device that needs it, or where fewer bytes have to move; norms and residual adds
+ * are done on both sides of a split. Partial sums are exchanged once and added in device order.
+ * Values cross in the exchange, host memory that all devices reach.
+ */
+#pragma once
+
+#include "backend/backend.h"
+#include "plan/plan.h"
+
+/* Part of a weight that a device holds; several steps may share it. */
+struct program_shard {
+    int device, weight;
+    enum axis axis; /* AXIS_COLS of a vector: a range of its elements */
+    int begin, end;
+};
+/* Cache of a layer's KV heads on a device. */
+struct program_kv {
+    int device, op; /* the ATTENTION op */
+    int head_begin, head_end;
+};
+struct program_step {
+    int device;
+    struct step step;    /* weight, bias, kv are filled in by the executor */
+    int shard, bias, kv; /* indices, -1: none */
+};
+/* Steps of one device that are submitted together. */
+struct program_segment {
+    int device;
+    int step_begin, step_end; /* in `order` */
+    struct program_wait {
+        int device, ordinal;
+    } * waits; /* segments that must be done before */
+    int n_waits;
+    int ordinal; /* 1, 2, ... within its device */
+    int first_step;
+};
+struct program {
+    int n_devices;
+    struct program_step *steps; /* in the order of emission */
+    int n_steps;
+    int *order; /* (n_steps) step indices, device by device */
+    struct program_shard *shards;
+    int n_shards;
+    struct program_kv *kvs;
+    int n_kvs;
+    struct program_segment *segments; /* by the first step's index: a legal order to submit */
+    int n_segments;
+    int64_t *local_bytes; /* (n_devices) */
+    int64_t exchange_bytes;
+    int64_t logits_offset_bytes; /* in the exchange: (n_rows, n_vocab) */
+    int n_copies;                /* steps that cross devices */
+};
+
+/* n_tokens, n_rows: the most a round may have. The plan must have passed plan_check. Everything in
+ * the arena. */
+struct program *program_lower(struct arena *arena, const struct graph *g, const struct plan *plan,
+                              int n_tokens, int n_rows);
