@@ -9,7 +9,8 @@
  * shortens while it is mapped raises SIGBUS on access: GGUF files must not be rewritten in place
  * while in use, and gguf_check_files() tells before a round whether one was.
  *
- * Policy on strings. Keys and tensor names: 1 to 65535 bytes of UTF-8 without control characters.
+ * Policy on strings. Keys and tensor names: 1 to 65535 bytes of UTF-8 without control characters;
+ * no key begins with a dot (see the getters).
  * String values: UTF-8, but for the elements of tokenizer.ggml.tokens and tokenizer.ggml.merges,
  * which may hold any bytes (vocabularies of byte pieces exist).
  */

@@ -220,6 +220,7 @@ static ats_status read_value(struct cursor *c, struct arena *arena, struct gguf_
 
 static ats_status read_kv(struct cursor *c, struct arena *arena, struct gguf_kv *kv) {
     TRY(read_name(c, arena, "key ", &kv->key));
+    if (kv->key[0] == '.') return fail(ATS_BAD_FILE, "key %s begins with a dot", kv->key);
     TRY(read_type(c, kv->key, &kv->type));
     uint64_t begin = c->at;
     TRY(read_value(c, arena, kv));

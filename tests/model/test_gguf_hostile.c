@@ -95,6 +95,15 @@ static void odd_keys_are_refused_by_their_place(void **state) {
     }
 }
 
+/* Such a key would be mistaken for one under the architecture. */
+static void a_key_that_begins_with_a_dot_is_refused(void **state) {
+    (void)state;
+    struct buf b = {0};
+    raw_begin(&b, 3, 0, 1);
+    raw_kv_u32(&b, ".block_count", 1);
+    refuse(&b, ATS_BAD_FILE, "key .block_count begins with a dot");
+}
+
 static void key_lengths_are_bounded(void **state) {
     (void)state;
     static const uint64_t lengths[] = {65536, UINT32_MAX, INT64_MAX, UINT64_MAX - 7, UINT64_MAX};
@@ -600,6 +609,7 @@ int main(void) {
         cmocka_unit_test(counts_beyond_the_file_are_refused),
         cmocka_unit_test(an_empty_key_is_refused_with_every_type),
         cmocka_unit_test(odd_keys_are_refused_by_their_place),
+        cmocka_unit_test(a_key_that_begins_with_a_dot_is_refused),
         cmocka_unit_test(key_lengths_are_bounded),
         cmocka_unit_test(a_key_that_appears_twice_is_refused),
         cmocka_unit_test(unknown_value_types_are_refused),
