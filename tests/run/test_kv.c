@@ -206,6 +206,22 @@ static void pages_that_left_the_window_are_given_back(void **state) {
     kv_close(kv);
 }
 
+static void a_shared_page_that_leaves_the_window_frees_nothing(void **state) {
+    (void)state;
+    struct kv *kv = open_one(10, 3, N_CTX);
+    struct kv_seq *a = kv_seq_open(kv);
+    append(a, 0, 128);
+    struct kv_seq *b = kv_fork(a);
+    int32_t tokens[65] = {0};
+    TEST_STATUS(kv_append(a, tokens, 65), ATS_NO_MEMORY); /* two pages; b still holds the first */
+    assert_int_equal(a->tables[0].n_dropped, 0);
+    kv_seq_close(b);
+    TEST_OK(kv_append(a, tokens, 65));
+    assert_int_equal(a->tables[0].n_dropped, 1);
+    kv_seq_close(a);
+    kv_close(kv);
+}
+
 static void a_window_never_stands_in_the_way_of_a_rollback(void **state) {
     (void)state;
     struct kv *kv = open_one(10, 4, N_CTX);
@@ -454,6 +470,7 @@ int main(void) {
         cmocka_unit_test(a_full_shared_page_is_not_copied),
         cmocka_unit_test(common_prefix_stops_at_the_first_difference_or_end),
         cmocka_unit_test(pages_that_left_the_window_are_given_back),
+        cmocka_unit_test(a_shared_page_that_leaves_the_window_frees_nothing),
         cmocka_unit_test(a_window_never_stands_in_the_way_of_a_rollback),
         cmocka_unit_test(the_reserve_lets_every_sequence_reach_n_ctx),
         cmocka_unit_test(wrong_classes_are_refused),
