@@ -51,8 +51,8 @@ static ats_status wrong_type(const struct gguf_kv *kv, const char *wanted) {
 /* ---- Scalars ---- */
 
 static ats_status read_signed(const struct gguf_kv *kv, int64_t low, int64_t high, int64_t *v) {
-    bool above;
-    int64_t value;
+    bool above = false;
+    int64_t value = 0;
     if (kv->type == GGUF_BOOL || !gguf_read_int(kv->type, kv->data, &value, &above)) {
         return wrong_type(kv, "an integer");
     }
@@ -70,14 +70,14 @@ static ats_status read_signed(const struct gguf_kv *kv, int64_t low, int64_t hig
 }
 
 static ats_status read_kv_u32(const struct gguf_kv *kv, uint32_t *v) {
-    int64_t value;
+    int64_t value = 0;
     TRY(read_signed(kv, 0, UINT32_MAX, &value));
     *v = (uint32_t)value;
     return ATS_OK;
 }
 
 static ats_status read_kv_i32(const struct gguf_kv *kv, int32_t *v) {
-    int64_t value;
+    int64_t value = 0;
     TRY(read_signed(kv, INT32_MIN, INT32_MAX, &value));
     *v = (int32_t)value;
     return ATS_OK;
@@ -92,7 +92,7 @@ static ats_status read_kv_u64(const struct gguf_kv *kv, uint64_t *v) {
         memcpy(v, kv->data, sizeof *v);
         return ATS_OK;
     }
-    int64_t value;
+    int64_t value = 0;
     TRY(read_signed(kv, 0, INT64_MAX, &value));
     *v = (uint64_t)value;
     return ATS_OK;

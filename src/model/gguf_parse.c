@@ -68,7 +68,7 @@ static bool printable(const char *s, size_t n) {
 /* A key or a tensor's name, copied to the arena; from here on messages carry it. */
 static ats_status read_name(struct cursor *c, struct arena *arena, const char *kind,
                             const char **name) {
-    uint64_t begin = c->at, n;
+    uint64_t begin = c->at, n = 0;
     c->kind = kind;
     c->name = "name";
     TRY(read_u64(c, &n));
@@ -102,7 +102,7 @@ size_t gguf_type_bytes(enum gguf_type type) {
 }
 
 static ats_status read_type(struct cursor *c, const char *key, enum gguf_type *type) {
-    uint32_t v;
+    uint32_t v = 0;
     TRY(read_u32(c, &v));
     if (v >= N_GGUF_TYPES) {
         return fail(ATS_BAD_FILE, "key %s has a value of unknown type %" PRIu32, key, v);
@@ -347,7 +347,7 @@ static ats_status read_kvs(struct cursor *c, struct arena *arena, uint64_t n,
 /* ---- Tensors ---- */
 
 static ats_status read_dims(struct cursor *c, struct gguf_tensor *t) {
-    uint32_t n_dims;
+    uint32_t n_dims = 0;
     TRY(read_u32(c, &n_dims));
     if (n_dims < 1 || n_dims > GGUF_MAX_DIMS) {
         return fail(ATS_BAD_FILE, "tensor %s has %" PRIu32 " dimensions, not 1 to %d", t->name,
@@ -372,7 +372,7 @@ static ats_status read_tensor(struct cursor *c, struct arena *arena, uint32_t al
                               struct gguf_tensor *t) {
     TRY(read_name(c, arena, "tensor ", &t->name));
     TRY(read_dims(c, t));
-    uint32_t type_id;
+    uint32_t type_id = 0;
     TRY(read_u32(c, &type_id));
     ats_status status = dtype_from_ggml(type_id, &t->dtype);
     if (status != ATS_OK) return fail_in(status, "tensor %s", t->name);
@@ -471,7 +471,7 @@ ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, int file_index, str
                       struct gguf_kv_list *kvs, struct gguf_tensor_list *tensors,
                       struct gguf_header *header) {
     struct cursor c = {data, n_bytes, 0, "the header", ""};
-    uint64_t n_tensors, n_kvs;
+    uint64_t n_tensors = 0, n_kvs = 0;
     TRY(read_preamble(&c, &header->version, &n_tensors, &n_kvs));
     TRY(read_kvs(&c, arena, n_kvs, kvs));
     TRY(find_alignment(kvs, &header->alignment));
