@@ -1,0 +1,137 @@
+#include "app/term.h"
+
+#include "base/clock.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+void term_init(struct term *t) {
+    const char *name = getenv("TERM"), *no_color = getenv("NO_COLOR");
+    bool dumb = name && !strcmp(name, "dumb");
+    *t = (struct term){.in_tty = isatty(STDIN_FILENO) != 0,
+                       .out_tty = isatty(STDOUT_FILENO) != 0,
+                       .err_tty = isatty(STDERR_FILENO) != 0};
+    t->colour = t->err_tty && !dumb && !(no_color && *no_color);
+    t->progress = t->err_tty && !dumb;
+    signal(SIGPIPE, SIG_IGN);
+}
+
+int term_width(int fd) {
+    struct winsize size = {0};
+    if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
+    return min_int(size.ws_col, 1000);
+}
+
+void term_bar(struct term *t, const char *what, uint64_t done, uint64_t total, const char *detail) {
+    enum { BAR = 24, INTERVAL_NS = 100000000 };
+    uint64_t now = clock_ns();
+    if (!t->progress || (t->bar_drawn && now < t->bar_next_ns)) return;
+    t->bar_next_ns = now + INTERVAL_NS;
+    t->bar_drawn = true;
+    struct buf line = {0};
+    buf_add_str(&line, what);
+    if (total) {
+        double share = done >= total ? 1 : (double)done / (double)total;
+        int full = (int)(share * BAR);
+        buf_add_str(&line, " [");
+        for (int i = 0; i < BAR; i++)
+            buf_add_char(&line, i < full ? '#' : ' ');
+        buf_printf(&line, "] %3d%%", (int)(share * 100));
+    }
+    if (detail && *detail) buf_printf(&line, "  %s", detail);
+    int width = term_width(STDERR_FILENO) - 1;
+    fprintf(stderr, "\r%.*s\033[K", width, line.data);
+    fflush(stderr);
+    buf_free(&line);
+}
+
+void term_bar_clear(struct term *t) {
+    if (!t->bar_drawn) return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    t->bar_drawn = false;
+}
+
+void term_add_safe(struct buf *out, const char *s, size_t n) {
+    while (n > 0) {
+        uint32_t cp;
+        int len = utf8_decode(s, n, &cp);
+        if (len == 0) {
+            len = (int)utf8_invalid_span(s, n);
+            buf_add_str(out, "\xef\xbf\xbd");
+        } else if (cp == '\n' || cp == '\t') {
+            buf_add_char(out, (char)cp);
+        } else if (cp < 0x20 || cp == 0x7f) {
+            char caret[2] = {'^', (char)(cp ^ 0x40)};
+            buf_add(out, caret, 2);
+        } else if (cp < 0xa0 && cp >= 0x80) { /* C1: an 8-bit escape to some terminals */
+            buf_printf(out, "<%02X>", (unsigned)cp);
+        } else {
+            buf_add(out, s, (size_t)len);
+        }
+        s += len;
+        n -= (size_t)len;
+    }
+}
+
+/* ------------------------------------------------------------------------------------ interrupts
+ */
+
+static volatile sig_atomic_t n_interrupts, got_term;
+
+static void on_signal(int number) {
+    if (number != SIGINT) got_term = 1;
+    if (++n_interrupts >= 3) _exit(130); /* the program does not listen any more */
+}
+
+void interrupt_install(void) {
+    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: reads end */
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
+}
+
+bool interrupt_pending(void) {
+    return n_interrupts > 0;
+}
+
+bool interrupt_is_term(void) {
+    return got_term != 0;
+}
+
+void interrupt_clear(void) {
+    n_interrupts = 0;
+}
+
+int interrupt_read_byte(char *byte) {
+    sigset_t block, before;
+    sigemptyset(&block);
+    sigaddset(&block, SIGINT);
+    sigaddset(&block, SIGTERM);
+    sigaddset(&block, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &block, &before);
+    int result = -1;
+    for (;;) {
+        if (interrupt_pending()) break;
+        struct pollfd fd = {STDIN_FILENO, POLLIN, 0};
+        if (ppoll(&fd, 1, NULL, &before) < 0) { /* lets the signals in while it waits */
+            if (errno == EINTR) continue;
+            result = -2;
+            break;
+        }
+        ssize_t n = read(STDIN_FILENO, byte, 1);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        result = n < 0 ? -2 : (int)n;
+        break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return result;
+}
