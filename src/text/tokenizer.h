@@ -112,9 +112,10 @@ enum encode_flags {
 };
 
 /*
- * Appends the ids of text[0..n_bytes). Bytes that are not UTF-8: each maximal invalid part counts
- * as U+FFFD. Time O(n log n) for one endless word, else linear; no recursion. Errors: ATS_BAD_INPUT
- * from 64 MiB of text on. On error *out is as it was.
+ * Appends the ids of text[0..n_bytes). Bytes that are not UTF-8: each maximal invalid part is
+ * U+FFFD. What has no token, not even for its bytes: unk in SPM, left out in BPE.
+ * Time O(n log n) for one endless word, else linear; no recursion.
+ * Errors: ATS_BAD_INPUT from 64 MiB of text on. On error *out is as it was.
  */
 MUST_CHECK ats_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes,
                                        unsigned flags, struct token_list *out);

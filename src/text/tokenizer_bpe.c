@@ -109,8 +109,9 @@ static void look_up(struct encoder *e, uint32_t i, size_t n) {
     heap_push(&e->heap, (uint64_t)m->rank << 32 | i);
 }
 
+/* A byte that the vocabulary has no token for is left out, as the reference libraries do: its unk
+ * may well be a control token (SmolLM2: <|endoftext|>). */
 static void emit(struct encoder *e, int32_t id) {
-    if (id < 0) id = e->t->role_ids[ROLE_UNK];
     if (id >= 0) token_list_add(e->out, id);
 }
 

@@ -1,4 +1,5 @@
 #include "base/arena.h"
+#include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -34,8 +35,10 @@ void special_open(struct special_set *set, const struct vocab *v) {
         n += is_special_type(v->types[id]);
     set->ids = xmalloc((n + 1) * sizeof *set->ids);
     for (int32_t id = 0; id < v->n_tokens; id++) {
-        bool empty = v->offset[id] == v->offset[id + 1];
-        if (is_special_type(v->types[id]) && !empty) set->ids[set->n++] = id;
+        struct text_span piece = vocab_piece(v, id);
+        if (!is_special_type(v->types[id]) || piece.len == 0) continue;
+        /* one that is not whole characters would cut those of the text */
+        if (utf8_valid(piece.data, piece.len)) set->ids[set->n++] = id;
     }
     struct sort_context context = {v};
     qsort_r(set->ids, set->n, sizeof *set->ids, compare_pieces, &context);
