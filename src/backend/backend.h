@@ -118,6 +118,8 @@ struct backend_vtable {
      * device gains by it. */
     ats_status (*host_alloc)(struct backend *b, size_t bytes, void **out);
     void (*host_free)(struct backend *b, void *p, size_t bytes);
+    /* Bytes that reserve will take, local_bytes included. */
+    int64_t (*work_bytes)(struct backend *b, const struct backend_limits *limits);
     ats_status (*reserve)(struct backend *b, const struct backend_limits *limits);
     /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. */
     int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);

@@ -69,6 +69,13 @@ char *arena_strndup(struct arena *a, const char *s, size_t n) {
     return copy;
 }
 
+void *arena_adopt(struct arena *a, void *items, size_t n_bytes) {
+    void *copy = arena_alloc(a, n_bytes);
+    if (n_bytes) memcpy(copy, items, n_bytes);
+    free(items);
+    return copy;
+}
+
 char *arena_strdup(struct arena *a, const char *s) {
     return arena_strndup(a, s, strlen(s));
 }

@@ -199,20 +199,13 @@ static void set_units(struct graph *g, struct graph_block *block, int row_group)
     }
 }
 
-static void *move_to_arena(struct arena *arena, void *items, size_t bytes) {
-    void *copy = arena_alloc(arena, bytes);
-    if (bytes) memcpy(copy, items, bytes);
-    free(items);
-    return copy;
-}
-
 struct graph *graph_finish(struct graph_builder *b, int hidden, int logits, int row_group) {
     struct graph *g = b->graph;
     REQUIRE(b->block < 0 && row_group >= 1);
-    g->ops = move_to_arena(b->arena, g->ops, sizeof *g->ops * (size_t)g->n_ops);
-    g->values = move_to_arena(b->arena, g->values, sizeof *g->values * (size_t)g->n_values);
-    g->weights = move_to_arena(b->arena, g->weights, sizeof *g->weights * (size_t)g->n_weights);
-    g->blocks = move_to_arena(b->arena, g->blocks, sizeof *g->blocks * (size_t)g->n_blocks);
+    g->ops = arena_adopt(b->arena, g->ops, sizeof *g->ops * (size_t)g->n_ops);
+    g->values = arena_adopt(b->arena, g->values, sizeof *g->values * (size_t)g->n_values);
+    g->weights = arena_adopt(b->arena, g->weights, sizeof *g->weights * (size_t)g->n_weights);
+    g->blocks = arena_adopt(b->arena, g->blocks, sizeof *g->blocks * (size_t)g->n_blocks);
     for (int i = 0; i < g->n_blocks; i++)
         set_units(g, &g->blocks[i], row_group);
     g->hidden = hidden;

@@ -85,7 +85,7 @@ static ats_status read_factors(struct binding *b, const struct rope_keys *k,
 
 ats_status rope_read(struct binding *b, bool halves, struct rope_params *out) {
     struct rope_keys k;
-    const float *factors;
+    const float *factors = NULL;
     TRY(read_keys(b, &k));
     TRY(read_factors(b, &k, &factors));
     bool linear = str_is(k.type, "linear"), yarn = str_is(k.type, "yarn");

@@ -99,13 +99,6 @@ static bool must_wait(const struct lowering *l, const struct lower_step *s, cons
     return false;
 }
 
-static void *arena_take(struct arena *arena, void *items, size_t bytes) {
-    void *copy = arena_alloc(arena, bytes);
-    if (bytes) memcpy(copy, items, bytes);
-    free(items);
-    return copy;
-}
-
 /* Opens a segment at position `at` of the device's order; waits are filled once all exist. */
 static struct program_segment *open_segment(struct lowering *l, int device, int at, int first_step,
                                             int ordinal, size_t *cap) {
@@ -189,7 +182,7 @@ void lower_finish(struct lowering *l) {
         cut_device(l, d, &n_order, &cap);
     number_waits(p);
     qsort(p->segments, (size_t)p->n_segments, sizeof *p->segments, by_first_step);
-    p->segments = arena_take(l->arena, p->segments, sizeof *p->segments * (size_t)p->n_segments);
-    p->shards = arena_take(l->arena, p->shards, sizeof *p->shards * (size_t)p->n_shards);
-    p->kvs = arena_take(l->arena, p->kvs, sizeof *p->kvs * (size_t)p->n_kvs);
+    p->segments = arena_adopt(l->arena, p->segments, sizeof *p->segments * (size_t)p->n_segments);
+    p->shards = arena_adopt(l->arena, p->shards, sizeof *p->shards * (size_t)p->n_shards);
+    p->kvs = arena_adopt(l->arena, p->kvs, sizeof *p->kvs * (size_t)p->n_kvs);
 }

@@ -52,8 +52,7 @@ static void *carve(struct carver *c, size_t bytes) {
     return p;
 }
 
-static void carve_work(struct cpu *c, struct carver *k) {
-    const struct backend_limits *l = &c->limits;
+static void carve_work(struct cpu *c, const struct backend_limits *l, struct carver *k) {
     size_t lines = (size_t)max_int(l->n_tokens, l->n_rows), cols = (size_t)l->max_cols;
     for (int i = 0; i < thread_pool_size(c->pool); i++) {
         struct cpu_scratch s = {
@@ -71,18 +70,23 @@ static void carve_work(struct cpu *c, struct carver *k) {
     c->attn_partial = carve(k, cpu_attn_partial_floats(l) * sizeof(float));
 }
 
+static int64_t cpu_work_bytes(struct backend *b, const struct backend_limits *limits) {
+    struct carver count = {0};
+    carve_work(cpu_of(b), limits, &count);
+    return (int64_t)count.used + limits->local_bytes;
+}
+
 static ats_status cpu_reserve(struct backend *b, const struct backend_limits *limits) {
     struct cpu *c = cpu_of(b);
     REQUIRE(!c->work);
     c->limits = *limits;
-    struct carver count = {0};
-    carve_work(c, &count);
     void *work, *local;
-    TRY(pages_alloc(max_size(count.used, 64), &work));
+    size_t bytes = (size_t)(cpu_work_bytes(b, limits) - limits->local_bytes);
+    TRY(pages_alloc(bytes, &work));
     c->work = work;
-    c->work_bytes = max_size(count.used, 64);
+    c->work_bytes = bytes;
     struct carver real = {.base = c->work};
-    carve_work(c, &real);
+    carve_work(c, limits, &real);
     TRY(pages_alloc(max_size((size_t)limits->local_bytes, 64), &local));
     c->local = local;
     c->local_bytes = max_size((size_t)limits->local_bytes, 64);
@@ -252,6 +256,7 @@ static const struct backend_vtable cpu_vtable = {
     .now = cpu_now,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
+    .work_bytes = cpu_work_bytes,
     .reserve = cpu_reserve,
     .weight_bytes = cpu_weight_bytes,
     .weight_load = cpu_weight_load,

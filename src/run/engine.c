@@ -1,0 +1,290 @@
+#include "run/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "run/sampler.h"
+
+#define DEFAULT_CTX 8192
+
+void ats_options_default(ats_options *options) {
+    memset(options, 0, sizeof *options);
+}
+
+/* ---- options ---- */
+
+static ats_status check_range(const char *name, int value, int max) {
+    if (value >= 0 && value <= max) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "%s is %d, expected 0 to %d", name, value, max);
+}
+
+static ats_status check_options(const ats_options *o) {
+    if (!o->model || !o->model[0]) return fail(ATS_BAD_ARGUMENT, "no model file is given");
+    TRY(check_range("n_ctx", o->n_ctx, 1 << 28));
+    TRY(check_range("n_seqs", o->n_seqs, 1024));
+    TRY(check_range("n_batch", o->n_batch, 1 << 16));
+    TRY(check_range("n_rows", o->n_rows, 1 << 16));
+    TRY(check_range("n_threads", o->n_threads, 512));
+    TRY(check_range("n_threads_batch", o->n_threads_batch, 512));
+    TRY(check_range("kv_k", (int)o->kv_k, ATS_KV_Q8_0));
+    TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
+    return check_range("math", (int)o->math, ATS_MATH_F32);
+}
+
+/* "cpu,cpu" -> names; at least one. */
+static ats_status split_devices(ats_engine *e) {
+    char *list = arena_strdup(&e->arena, e->options.devices ? e->options.devices : "cpu");
+    char *rest = list;
+    for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
+        if (!name[0]) return fail(ATS_BAD_ARGUMENT, "the list of devices has an empty name");
+        if (e->n_devices == ENGINE_MAX_DEVICES)
+            return fail(ATS_BAD_ARGUMENT, "more than %d devices", ENGINE_MAX_DEVICES);
+        e->device_names[e->n_devices++] = name;
+    }
+    return ATS_OK;
+}
+
+static ats_status fill_options(ats_engine *e) {
+    ats_options *o = &e->options;
+    o->model = arena_strdup(&e->arena, o->model);
+    TRY(split_devices(e));
+    e->cpu_isa_mask = ~0U;
+    if (o->cpu_isa && !backend_cpu_isa_parse(o->cpu_isa, &e->cpu_isa_mask))
+        return fail(ATS_BAD_ARGUMENT, "unknown instruction set \"%.40s\"", o->cpu_isa);
+    int fast = max_int(1, cpu_count_fast() / e->n_devices);
+    if (!o->n_threads) o->n_threads = fast;
+    if (!o->n_threads_batch) o->n_threads_batch = max_int(o->n_threads, fast);
+    if (!o->n_seqs) o->n_seqs = 1;
+    if (!o->n_batch) o->n_batch = 512;
+    if (!o->n_rows) o->n_rows = 32;
+    o->n_rows = min_int(o->n_rows, o->n_batch);
+    return ATS_OK;
+}
+
+static enum kv_type kv_type_of(ats_kv_type t) {
+    return t == ATS_KV_F32 ? KV_F32 : t == ATS_KV_Q8_0 ? KV_Q8_0 : KV_F16;
+}
+
+/* ---- opening ---- */
+
+static ats_status open_text(ats_engine *e) {
+    struct gguf_str s = {NULL, 0};
+    int n_rows = e->model ? e->model->hp.n_vocab : 0;
+    TRY(gguf_tokenizer_open(e->file, n_rows, e->options.force, false, &e->tokenizer));
+    if (gguf_find(e->file, "tokenizer.chat_template")) {
+        TRY(gguf_get_str(e->file, "tokenizer.chat_template", &s));
+        e->chat_template = arena_strndup(&e->arena, s.data, s.n);
+    }
+    ats_status status = gguf_chat_open(e->file, e->tokenizer, &e->chat);
+    if (status != ATS_OK) {
+        e->chat_error = arena_strdup(&e->arena, error_text());
+        log_msg(LOG_WARN, "the chat template cannot be used: %s", e->chat_error);
+        error_clear();
+    }
+    return ATS_OK;
+}
+
+static ats_status open_model(ats_engine *e) {
+    ats_options *o = &e->options;
+    uint32_t n_ctx_train = 0;
+    TRY(gguf_opt_u32(e->file, ".context_length", &n_ctx_train));
+    if (!o->n_ctx) o->n_ctx = (int)min_i64(max_i64(n_ctx_train, 1), DEFAULT_CTX);
+    if (n_ctx_train && (uint32_t)o->n_ctx > n_ctx_train)
+        log_msg(LOG_WARN, "the context of %d tokens is longer than the model's %u", o->n_ctx,
+                n_ctx_train);
+    struct model_options options = {.n_ctx = o->n_ctx,
+                                    .math = o->math == ATS_MATH_F32 ? MATH_F32 : MATH_Q8,
+                                    .row_group = 1,
+                                    .force = o->force};
+    return model_open(e->file, &options, &e->model);
+}
+
+static ats_status open_devices(ats_engine *e) {
+    for (int d = 0; d < e->n_devices; d++) {
+        struct backend_options options = {.n_threads = e->options.n_threads,
+                                          .n_threads_batch = e->options.n_threads_batch,
+                                          .cpu_isa_mask = e->cpu_isa_mask,
+                                          .driven = d == 0,
+                                          .no_fusion = e->options.no_fusion};
+        TRY(backend_open(e->device_names[d], &options, &e->devices[d]));
+    }
+    return ATS_OK;
+}
+
+static ats_status make_plan(ats_engine *e) {
+    const struct graph *g = e->model->graph;
+    if (e->options.plan_seed) {
+        struct rng rng;
+        rng_seed(&rng, e->options.plan_seed);
+        e->plan = plan_random(&e->arena, g, e->n_devices, 1, &rng);
+    } else if (e->n_devices > 1) {
+        e->plan = plan_even(&e->arena, g, e->n_devices);
+    } else {
+        e->plan = plan_whole(&e->arena, g, 1, 0);
+    }
+    return plan_check(g, e->plan, 1);
+}
+
+static ats_status open_executor(ats_engine *e) {
+    const ats_options *o = &e->options;
+    int n_pages = kv_pages_needed(0, o->n_ctx, o->n_seqs, o->n_batch);
+    if (!n_pages)
+        return fail(ATS_BAD_ARGUMENT, "%d sessions of %d tokens are too many", o->n_seqs, o->n_ctx);
+    struct kv_class class = {.window = 0, .n_pages = n_pages};
+    TRY(kv_open(&class, 1, o->n_ctx, &e->kv));
+    struct memory_info memory;
+    memory_info_read(&memory);
+    struct executor_options options = {.n_tokens = o->n_batch,
+                                       .n_rows = o->n_rows,
+                                       .n_ctx = o->n_ctx,
+                                       .n_pages = n_pages,
+                                       .type_k = kv_type_of(o->kv_k),
+                                       .type_v = kv_type_of(o->kv_v),
+                                       .host_bytes = (int64_t)memory.available_bytes};
+    TRY(executor_open(e->model, e->plan, e->devices, &options, &e->executor));
+    for (int d = 0; d < e->n_devices; d++) {
+        struct executor_ledger ledger;
+        executor_ledger(e->executor, d, &ledger);
+        e->stats.kv_bytes += (uint64_t)ledger.kv_bytes;
+        e->stats.work_bytes += (uint64_t)ledger.work_bytes;
+        e->stats.weight_bytes += (uint64_t)(ledger.weight_bytes + ledger.mapped_bytes);
+    }
+    return ATS_OK;
+}
+
+static bool load_progress(void *user, uint64_t done, uint64_t total) {
+    const ats_engine *e = user;
+    return !e->options.progress ||
+           e->options.progress(e->options.progress_user, "loading", done, total);
+}
+
+static ats_status open_engine(ats_engine *e) {
+    TRY(fill_options(e));
+    TRY(gguf_open(e->options.model, &e->file));
+    struct gguf_str name = {"", 0};
+    TRY(gguf_opt_str(e->file, "general.name", &name));
+    e->name = arena_strndup(&e->arena, name.data, name.n);
+    if (e->options.metadata_only) return open_text(e);
+    TRY(open_model(e));
+    TRY(open_text(e));
+    TRY(open_devices(e));
+    TRY(make_plan(e));
+    TRY(open_executor(e));
+    TRY(executor_load(e->executor, load_progress, e));
+    e->round = round_memory_open(&e->options);
+    return ATS_OK;
+}
+
+ats_status ats_engine_open(const ats_options *options, ats_engine **out) {
+    uint64_t start = clock_ns();
+    *out = NULL;
+    TRY(check_options(options));
+    ats_engine *e = xcalloc(1, sizeof *e);
+    e->options = *options;
+    ats_status status = open_engine(e);
+    if (status != ATS_OK) {
+        ats_engine_close(e);
+        return status;
+    }
+    e->stats.load_ns = clock_ns() - start;
+    *out = e;
+    return ATS_OK;
+}
+
+void ats_engine_close(ats_engine *e) {
+    if (!e) return;
+    REQUIRE(e->n_sessions == 0);
+    round_memory_close(e->round);
+    executor_close(e->executor);
+    kv_close(e->kv);
+    for (int d = 0; d < e->n_devices; d++)
+        backend_close(e->devices[d]);
+    chat_close(e->chat);
+    tokenizer_close(e->tokenizer);
+    model_close(e->model);
+    gguf_close(e->file);
+    arena_free(&e->arena);
+    free(e);
+}
+
+/* ---- facts ---- */
+
+/* The type that holds most bytes. */
+static const char *main_type(const struct gguf *g) {
+    int64_t bytes[N_DTYPES] = {0};
+    int best = 0;
+    for (int i = 0; i < g->n_tensors; i++)
+        bytes[g->tensors[i].dtype] += g->tensors[i].n_bytes;
+    for (int t = 1; t < N_DTYPES; t++)
+        if (bytes[t] > bytes[best]) best = t;
+    return dtype_name(best);
+}
+
+void ats_engine_info(const ats_engine *e, ats_info *out) {
+    *out = (ats_info){
+        .architecture = e->file->arch,
+        .name = e->name,
+        .file_type = main_type(e->file),
+        .chat_template = e->chat_template,
+        .n_vocab = tokenizer_n_tokens(e->tokenizer),
+        .n_ctx = e->options.n_ctx,
+        .n_seqs = e->options.n_seqs,
+        .n_batch = e->options.n_batch,
+        .n_rows = e->options.n_rows,
+        .n_threads = e->options.n_threads,
+        .n_threads_batch = e->options.n_threads_batch,
+        .bos = tokenizer_role_id(e->tokenizer, ROLE_BOS),
+        .eos = tokenizer_role_id(e->tokenizer, ROLE_EOS),
+        .adds_bos = tokenizer_adds_bos(e->tokenizer),
+        .cpu_isa = backend_cpu_isa_name(e->cpu_isa_mask),
+    };
+    if (!e->model) return;
+    const struct hparams *hp = &e->model->hp;
+    out->n_params = e->model->n_params;
+    out->weight_bytes = e->model->weight_bytes;
+    out->n_layers = hp->n_layers;
+    out->n_embd = hp->n_embd;
+    out->n_heads = hp->n_heads;
+    out->n_kv_heads = hp->n_kv_heads;
+    out->n_vocab = hp->n_vocab;
+    out->n_ctx_train = hp->n_ctx_train;
+}
+
+void ats_engine_stats(const ats_engine *e, ats_stats *out) {
+    *out = e->stats;
+}
+
+void ats_engine_stats_reset(ats_engine *e) {
+    ats_stats *s = &e->stats;
+    s->n_prefill_tokens = s->prefill_ns = s->n_decode_tokens = s->decode_ns = s->n_rounds = 0;
+}
+
+void ats_engine_set_cancel(ats_engine *e, ats_cancel_fn *fn, void *user) {
+    e->cancel = fn;
+    e->cancel_user = user;
+}
+
+void ats_free(void *p) {
+    free(p);
+}
+
+/* ---- messages ---- */
+
+static struct {
+    ats_log_fn *fn;
+    void *user;
+} log_target;
+
+static void pass_log(void *user, enum log_level level, const char *text) {
+    (void)user;
+    log_target.fn(log_target.user, (int)level, text);
+}
+
+void ats_log_set(ats_log_fn *fn, void *user, int max_level) {
+    log_target.fn = fn;
+    log_target.user = user;
+    log_set(fn ? pass_log : NULL, NULL, (enum log_level)max_level);
+}

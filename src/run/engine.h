@@ -1,0 +1,50 @@
+/*
+ * What the files behind atsinfer.h share: engine.c (opening, facts), session.c (evaluation),
+ * language.c (text, chat), generate.c (sampling, generation), describe.c (JSON). An engine and its
+ * sessions belong to one thread at a time.
+ */
+#pragma once
+
+#include "atsinfer.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "run/executor.h"
+#include "run/gguf_text.h"
+#include "run/kv.h"
+
+#define ENGINE_MAX_DEVICES 4
+
+struct ats_engine {
+    struct arena arena;
+    ats_options options; /* defaults filled in; strings in the arena */
+    struct gguf *file;
+    const char *name;    /* general.name, "" if absent */
+    struct model *model; /* NULL: metadata only */
+    struct tokenizer *tokenizer;
+    struct chat *chat;   /* NULL: the file's template does not compile */
+    char *chat_error;    /* then: why */
+    char *chat_template; /* the file's, NULL if it has none */
+    struct backend *devices[ENGINE_MAX_DEVICES];
+    const char *device_names[ENGINE_MAX_DEVICES];
+    int n_devices;
+    unsigned cpu_isa_mask;
+    struct plan *plan;
+    struct executor *executor;
+    struct kv *kv;
+    int n_sessions;
+    struct round_memory *round; /* session.c */
+    ats_stats stats;
+    ats_cancel_fn *cancel;
+    void *cancel_user;
+};
+
+struct ats_session {
+    ats_engine *engine;
+    struct kv_seq *seq;
+    float *logits; /* (n_vocab) after the last token */
+    bool has_logits;
+};
+
+/* session.c: the arrays that a round is put together in. */
+struct round_memory *round_memory_open(const ats_options *options);
+void round_memory_close(struct round_memory *m); /* accepts NULL */

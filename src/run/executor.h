@@ -1,0 +1,46 @@
+/*
+ * Carries rounds out: owns the program of a plan, its shards, caches and segments on every device,
+ * and the exchange. Takes time from backends and waits only through them, so that it runs on `sim`
+ * unchanged. Knows nothing of sequences, sampling or text. Used by the engine, by one thread.
+ */
+#pragma once
+
+#include "model/model.h"
+#include "run/lower.h"
+
+struct executor_options {
+    int n_tokens, n_rows; /* the most a round may have */
+    int n_ctx, n_pages;   /* positions a sequence may reach; pages of every cache */
+    enum kv_type type_k, type_v;
+    int64_t host_bytes; /* host memory that may be promised */
+};
+
+/* Bytes promised on one device; the ledger (house.md 7) agreed before tensor data is read. */
+struct executor_ledger {
+    int64_t weight_bytes; /* copies that this device makes */
+    int64_t mapped_bytes; /* of the file's map, read in place */
+    int64_t kv_bytes, work_bytes;
+};
+
+struct executor;
+
+/* Lowers the plan and reserves everything; weights are not touched. devices: (plan->n_devices)
+ * borrowed, at most one of them driven. model and plan are borrowed. *out owned. Errors: NO_MEMORY
+ * naming the device and what it lacks; those of the backends. */
+MUST_CHECK ats_status executor_open(const struct model *model, const struct plan *plan,
+                                    struct backend *const *devices,
+                                    const struct executor_options *options, struct executor **out);
+void executor_close(struct executor *e); /* accepts NULL */
+
+/* Loads every shard into its home. done/total in bytes; returns false to cancel. */
+typedef bool executor_progress_fn(void *user, uint64_t done, uint64_t total);
+MUST_CHECK ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user);
+
+/* One round, whole: *logits is (round->n_rows, n_vocab), borrowed until the next. */
+MUST_CHECK ats_status executor_run(struct executor *e, const struct round *round,
+                                   const float **logits);
+/* Page src of every cache becomes dst. Between rounds. */
+void executor_copy_page(struct executor *e, int src, int dst);
+
+void executor_ledger(const struct executor *e, int device, struct executor_ledger *out);
+const struct program *executor_program(const struct executor *e);

@@ -1,0 +1,259 @@
+/* Sessions, and rounds put together from them. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/clock.h"
+#include "run/engine.h"
+
+struct round_memory {
+    int32_t *tokens, *positions, *rows;
+    struct round_run *runs;
+    struct pending *pending;
+};
+
+/* What a run has in the round being put together. */
+struct pending {
+    int run;         /* index into ats_eval's runs */
+    size_t n_before; /* tokens of its sequence before the round */
+    int n_tokens;    /* of this round */
+    int row_begin, n_rows;
+};
+
+struct round_memory *round_memory_open(const ats_options *o) {
+    struct round_memory *m = xcalloc(1, sizeof *m);
+    m->tokens = xcalloc((size_t)o->n_batch, sizeof *m->tokens);
+    m->positions = xcalloc((size_t)o->n_batch, sizeof *m->positions);
+    m->rows = xcalloc((size_t)o->n_rows, sizeof *m->rows);
+    m->runs = xcalloc((size_t)o->n_seqs, sizeof *m->runs);
+    m->pending = xcalloc((size_t)o->n_seqs, sizeof *m->pending);
+    return m;
+}
+
+void round_memory_close(struct round_memory *m) {
+    if (!m) return;
+    free(m->tokens), free(m->positions), free(m->rows), free(m->runs), free(m->pending);
+    free(m);
+}
+
+/* ---- sessions ---- */
+
+ats_status ats_session_open(ats_engine *e, ats_session **out) {
+    *out = NULL;
+    if (!e->executor) return fail(ATS_BAD_ARGUMENT, "the engine was opened for metadata only");
+    if (e->n_sessions >= e->options.n_seqs)
+        return fail(ATS_BAD_ARGUMENT, "all %d sessions of the engine are open", e->n_sessions);
+    ats_session *s = xcalloc(1, sizeof *s);
+    s->engine = e;
+    s->seq = kv_seq_open(e->kv);
+    s->logits = xcalloc((size_t)e->model->graph->n_vocab, sizeof *s->logits);
+    e->n_sessions++;
+    *out = s;
+    return ATS_OK;
+}
+
+void ats_session_close(ats_session *s) {
+    if (!s) return;
+    kv_seq_close(s->seq);
+    s->engine->n_sessions--;
+    free(s->logits);
+    free(s);
+}
+
+const int32_t *ats_session_tokens(const ats_session *s, size_t *n) {
+    *n = s->seq->n_tokens;
+    return s->seq->tokens;
+}
+
+const float *ats_session_logits(const ats_session *s) {
+    return s->has_logits ? s->logits : NULL;
+}
+
+ats_status ats_session_truncate(ats_session *s, size_t n) {
+    if (n > s->seq->n_tokens)
+        return fail(ATS_BAD_ARGUMENT, "the session has %zu tokens, %zu cannot be kept",
+                    s->seq->n_tokens, n);
+    if (n == s->seq->n_tokens) return ATS_OK;
+    s->has_logits = false;
+    size_t kept = kv_truncate(s->seq, n);
+    REQUIRE(kept == n); /* no windowed class drops pages yet */
+    return ATS_OK;
+}
+
+/* ---- one round ---- */
+
+/* Everything that ats_eval knows while it goes on. */
+struct eval {
+    ats_engine *e;
+    ats_run *runs;
+    int n_runs;
+    size_t *done; /* (n_runs) tokens of each that are evaluated */
+    int first;    /* the first run that is not through */
+};
+
+/* Rows that the next n tokens of a run want. */
+static int rows_wanted(const struct eval *v, int i, int n) {
+    const ats_run *run = &v->runs[i];
+    if (run->want == ATS_WANT_ALL) return n;
+    return run->want == ATS_WANT_LAST && v->done[i] + (size_t)n == run->n_tokens;
+}
+
+/* Adds as many of a run's tokens as there is room for. */
+static ats_status add_run(struct eval *v, int i, struct round *round) {
+    struct round_memory *m = v->e->round;
+    const ats_options *o = &v->e->options;
+    ats_run *run = &v->runs[i];
+    struct kv_seq *seq = run->session->seq;
+    size_t left = run->n_tokens - v->done[i];
+    int n = (int)min_size(left, (size_t)(o->n_batch - round->n_tokens));
+    int room = o->n_rows - round->n_rows;
+    if (rows_wanted(v, i, n) > room) n = run->want == ATS_WANT_ALL ? room : 0;
+    if (n == 0) return ATS_OK;
+
+    size_t before = seq->n_tokens;
+    TRY(kv_append(seq, run->tokens + v->done[i], (size_t)n));
+    struct pending *p = &m->pending[round->n_runs];
+    *p = (struct pending){i, before, n, round->n_rows, rows_wanted(v, i, n)};
+    m->runs[round->n_runs++] = (struct round_run){.token_begin = round->n_tokens,
+                                                  .n_tokens = n,
+                                                  .position = (int)before,
+                                                  .pages = seq->tables[0].pages};
+    for (int j = 0; j < n; j++) {
+        int at = round->n_tokens + j;
+        m->tokens[at] = run->tokens[v->done[i] + (size_t)j];
+        m->positions[at] = (int32_t)before + j;
+        if (j >= n - p->n_rows) m->rows[round->n_rows++] = at;
+    }
+    round->n_tokens += n;
+    return ATS_OK;
+}
+
+static void copy_pages(ats_engine *e) {
+    size_t n;
+    const struct kv_copy *copies = kv_copies(e->kv, &n);
+    for (size_t i = 0; i < n; i++)
+        executor_copy_page(e->executor, copies[i].src, copies[i].dst);
+    kv_copies_done(e->kv);
+}
+
+static void roll_back(struct eval *v, const struct round *round) {
+    for (int i = 0; i < round->n_runs; i++) {
+        const struct pending *p = &v->e->round->pending[i];
+        kv_rollback(v->runs[p->run].session->seq, p->n_before);
+    }
+}
+
+/* Hands the rows out and moves on. */
+static void take_results(struct eval *v, const struct round *round, const float *logits) {
+    size_t width = (size_t)v->e->model->graph->n_vocab;
+    for (int i = 0; i < round->n_runs; i++) {
+        const struct pending *p = &v->e->round->pending[i];
+        ats_run *run = &v->runs[p->run];
+        const float *rows = logits + (size_t)p->row_begin * width;
+        float *out = run->logits;
+        if (run->want == ATS_WANT_ALL && out) out += v->done[p->run] * width;
+        if (out && p->n_rows) memcpy(out, rows, (size_t)p->n_rows * width * sizeof *out);
+        v->done[p->run] += (size_t)p->n_tokens;
+        run->session->has_logits = p->n_rows > 0;
+        if (p->n_rows)
+            memcpy(run->session->logits, rows + (size_t)(p->n_rows - 1) * width,
+                   width * sizeof *out);
+    }
+}
+
+static bool is_decode(const struct eval *v) {
+    for (int i = 0; i < v->n_runs; i++)
+        if (v->runs[i].n_tokens > 1) return false;
+    return true;
+}
+
+static void count_round(struct eval *v, const struct round *round, uint64_t ns) {
+    ats_stats *s = &v->e->stats;
+    bool decode = is_decode(v);
+    *(decode ? &s->n_decode_tokens : &s->n_prefill_tokens) += (uint64_t)round->n_tokens;
+    *(decode ? &s->decode_ns : &s->prefill_ns) += ns;
+    s->n_rounds++;
+}
+
+static ats_status run_round(struct eval *v) {
+    ats_engine *e = v->e;
+    struct round round = {.tokens = e->round->tokens,
+                          .positions = e->round->positions,
+                          .runs = e->round->runs,
+                          .rows = e->round->rows};
+    uint64_t start = clock_ns();
+    ats_status status = ATS_OK;
+    for (int i = v->first; status == ATS_OK && i < v->n_runs; i++)
+        if (v->done[i] < v->runs[i].n_tokens) status = add_run(v, i, &round);
+    const float *logits = NULL;
+    if (status == ATS_OK) {
+        copy_pages(e);
+        status = executor_run(e->executor, &round, &logits);
+    }
+    if (status != ATS_OK) {
+        roll_back(v, &round);
+        return status;
+    }
+    take_results(v, &round, logits);
+    count_round(v, &round, clock_ns() - start);
+    return ATS_OK;
+}
+
+/* ---- evaluation ---- */
+
+static ats_status check_run(const ats_engine *e, const ats_run *run) {
+    size_t has = run->session->seq->n_tokens;
+    if (run->session->engine != e)
+        return fail(ATS_BAD_ARGUMENT, "a session belongs to another engine");
+    if (run->n_tokens > (size_t)e->options.n_ctx - has)
+        return fail(ATS_CONTEXT_FULL,
+                    "%zu tokens do not fit: the session holds %zu of at most %d tokens",
+                    run->n_tokens, has, e->options.n_ctx);
+    for (size_t i = 0; i < run->n_tokens; i++)
+        if (run->tokens[i] < 0 || run->tokens[i] >= e->model->graph->n_vocab)
+            return fail(ATS_BAD_ARGUMENT, "token id %d is outside the vocabulary of %d",
+                        run->tokens[i], e->model->graph->n_vocab);
+    return ATS_OK;
+}
+
+static ats_status check_runs(const ats_engine *e, const ats_run *runs, int n_runs) {
+    for (int i = 0; i < n_runs; i++) {
+        TRY(check_run(e, &runs[i]));
+        for (int j = 0; j < i; j++)
+            if (runs[i].session == runs[j].session)
+                return fail(ATS_BAD_ARGUMENT, "a session stands in two runs");
+    }
+    return ATS_OK;
+}
+
+ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
+    TRY(check_runs(e, runs, n_runs));
+    struct eval v = {.e = e, .runs = runs, .n_runs = n_runs};
+    v.done = xcalloc((size_t)n_runs + 1, sizeof *v.done);
+    ats_status status = ATS_OK;
+    for (;;) {
+        while (v.first < n_runs && v.done[v.first] == runs[v.first].n_tokens)
+            v.first++;
+        if (v.first == n_runs) break;
+        if (e->cancel && e->cancel(e->cancel_user)) status = fail(ATS_CANCELLED, "cancelled");
+        if (status == ATS_OK) status = run_round(&v);
+        if (status != ATS_OK) break;
+    }
+    free(v.done);
+    return status;
+}
+
+ats_status ats_session_set(ats_session *s, const int32_t *tokens, size_t n, size_t *n_reused) {
+    if (n == 0) return fail(ATS_BAD_ARGUMENT, "no tokens");
+    if (n > (size_t)s->engine->options.n_ctx)
+        return fail(ATS_CONTEXT_FULL, "%zu tokens do not fit a context of %d", n,
+                    s->engine->options.n_ctx);
+    size_t same = kv_common_prefix(s->seq, tokens, n);
+    bool there = same == n && s->seq->n_tokens == n && s->has_logits;
+    if (!there) {
+        same = min_size(same, n - 1);
+        TRY(ats_session_truncate(s, same));
+    }
+    if (n_reused) *n_reused = same;
+    if (there) return ATS_OK;
+    ats_run run = {s, tokens + same, n - same, ATS_WANT_LAST, NULL};
+    return ats_eval(s->engine, &run, 1);
+}

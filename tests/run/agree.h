@@ -1,0 +1,20 @@
+/* What the agreement tests share: opening an engine on an oracle and evaluating ids in pieces.
+ * Everything fails the running test by itself. */
+#pragma once
+
+#include "atsinfer.h"
+#include "support.h"
+
+/* Options of a comparison: f32 arithmetic and KV, a context of 256, two threads. */
+ats_options agree_options(const char *model_path);
+ats_engine *agree_open(const ats_options *options);
+int agree_vocab(const ats_engine *e);
+
+/* Logits (n, n_vocab) of ids appended to a session in pieces of `chunk` (0: at once). Owned. */
+float *agree_feed(ats_engine *e, ats_session *s, const int32_t *ids, size_t n, size_t chunk);
+/* The same in a session of its own. */
+float *agree_logits(ats_engine *e, const int32_t *ids, size_t n, size_t chunk);
+/* n greedy tokens after ids, in a session of its own. */
+void agree_greedy(ats_engine *e, const int32_t *ids, size_t n_ids, int32_t *out, size_t n);
+/* Index of the largest element. */
+int32_t agree_argmax(const float *row, int n);

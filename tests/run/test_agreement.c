@@ -1,0 +1,246 @@
+/* Dense models against an independent implementation's logits (shared/models), in every way of
+ * feeding them. The bounds are those of shared/models/README.md. */
+#include "agree.h"
+
+#include "backend/backend.h"
+
+#define F32_BOUND 1e-3
+
+static const struct case_ {
+    const char *dir, *file;
+} cases[] = {
+    {"llama", "llama-f16.gguf"},
+    {"llama256", "llama256-f16.gguf"},
+    {"mistral", "mistral-f32.gguf"},
+    {"qwen2", "qwen2-f32.gguf"},
+    {"qwen2", "qwen2-bf16.gguf"},
+    {"qwen2", "qwen2-split-00001-of-00003.gguf"},
+    {"qwen2", "qwen2-split-00003-of-00003.gguf"},
+    {"qwen3", "qwen3-f16.gguf"},
+    {"phi3", "phi3-f32.gguf"},
+    {"smollm3", "smollm3-f32.gguf"},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+struct oracle {
+    char model[512];
+    json_t *ref;
+    int32_t *prompt, *long_prompt, *greedy, *long_positions;
+    size_t n_prompt, n_long, n_greedy, n_long_positions;
+    struct test_npy logits, long_logits;
+};
+
+static bool oracle_open(const struct case_ *c, struct oracle *o) {
+    char name[256], path[512];
+    memset(o, 0, sizeof *o);
+    snprintf(name, sizeof name, "models/%s/%s", c->dir, c->file);
+    if (!test_shared_path(o->model, sizeof o->model, name)) return false;
+    snprintf(name, sizeof name, "models/%s/ref.json", c->dir);
+    test_shared_path(path, sizeof path, name);
+    o->ref = test_json_read(path);
+    o->prompt = test_json_ids(test_json_get(o->ref, "prompt"), &o->n_prompt);
+    o->long_prompt = test_json_ids(test_json_get(o->ref, "long_prompt"), &o->n_long);
+    o->greedy = test_json_ids(test_json_get(o->ref, "greedy"), &o->n_greedy);
+    o->long_positions =
+        test_json_ids(test_json_get(o->ref, "long_positions"), &o->n_long_positions);
+    snprintf(name, sizeof name, "models/%s/logits.npy", c->dir);
+    test_shared_path(path, sizeof path, name);
+    test_npy_read(path, &o->logits);
+    snprintf(name, sizeof name, "models/%s/logits_long.npy", c->dir);
+    test_shared_path(path, sizeof path, name);
+    test_npy_read(path, &o->long_logits);
+    return true;
+}
+
+static void oracle_close(struct oracle *o) {
+    json_decref(o->ref);
+    free(o->prompt), free(o->long_prompt), free(o->greedy), free(o->long_positions);
+    test_npy_free(&o->logits);
+    test_npy_free(&o->long_logits);
+}
+
+static void expect_close(const char *what, const struct oracle *o, double got, double bound) {
+    if (!(got <= bound)) fail_msg("%s: %s differs by %g, bound %g", o->model, what, got, bound);
+}
+
+static void check_prompt(ats_engine *e, const struct oracle *o, size_t chunk) {
+    char what[64];
+    snprintf(what, sizeof what, "the prompt in pieces of %zu", chunk);
+    float *logits = agree_logits(e, o->prompt, o->n_prompt, chunk);
+    expect_close(what, o, test_max_abs_diff(logits, o->logits.data, o->logits.n), F32_BOUND);
+    free(logits);
+}
+
+static void check_long_prompt(ats_engine *e, const struct oracle *o, size_t chunk) {
+    char what[64];
+    size_t width = (size_t)agree_vocab(e);
+    snprintf(what, sizeof what, "the long prompt in pieces of %zu", chunk);
+    float *logits = agree_logits(e, o->long_prompt, o->n_long, chunk);
+    for (size_t i = 0; i < o->n_long_positions; i++) {
+        const float *row = logits + (size_t)o->long_positions[i] * width;
+        expect_close(what, o, test_max_abs_diff(row, o->long_logits.data + i * width, width),
+                     F32_BOUND);
+    }
+    free(logits);
+}
+
+static void check_greedy(ats_engine *e, const struct oracle *o) {
+    int32_t got[64];
+    assert_true(o->n_greedy <= 64);
+    agree_greedy(e, o->prompt, o->n_prompt, got, o->n_greedy);
+    for (size_t i = 0; i < o->n_greedy; i++)
+        if (got[i] != o->greedy[i])
+            fail_msg("%s: greedy token %zu is %d, expected %d", o->model, i, got[i], o->greedy[i]);
+}
+
+/* ---- the tests ---- */
+
+static void logits_equal_the_oracles(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct oracle o;
+        if (!oracle_open(&cases[i], &o)) skip();
+        ats_options options = agree_options(o.model);
+        ats_engine *e = agree_open(&options);
+        check_prompt(e, &o, 0);
+        check_prompt(e, &o, 1);
+        check_prompt(e, &o, 7);
+        check_long_prompt(e, &o, 0);
+        check_long_prompt(e, &o, 37);
+        check_long_prompt(e, &o, 64);
+        check_greedy(e, &o);
+        ats_engine_close(e);
+        oracle_close(&o);
+    }
+}
+
+static void every_kernel_set_equals_the_oracles(void **state) {
+    (void)state;
+    static const char *const isas[] = {"ref", "avx2", "avx512", "neon"};
+    struct backend_cpu_info cpu;
+    backend_cpu_info(&cpu);
+    for (int i = 0; i < N_CASES; i++) {
+        struct oracle o;
+        if (!oracle_open(&cases[i], &o)) skip();
+        for (size_t j = 0; j < sizeof isas / sizeof *isas; j++) {
+            unsigned mask;
+            assert_true(backend_cpu_isa_parse(isas[j], &mask));
+            if (strcmp(backend_cpu_isa_name(mask), isas[j]) != 0) continue; /* not this machine's */
+            ats_options options = agree_options(o.model);
+            options.cpu_isa = isas[j];
+            ats_engine *e = agree_open(&options);
+            check_prompt(e, &o, 0);
+            check_prompt(e, &o, 1);
+            check_long_prompt(e, &o, 50);
+            ats_engine_close(e);
+        }
+        oracle_close(&o);
+    }
+}
+
+/* Threads, pieces of up to 8 tokens, fusion, several sequences and repetition change no bit. */
+static void bits_depend_on_the_tokens_only(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct oracle o;
+        if (!oracle_open(&cases[i], &o)) skip();
+        ats_options options = agree_options(o.model);
+        options.math = ATS_MATH_DEFAULT;
+        options.n_threads = options.n_threads_batch = 1;
+        ats_engine *e = agree_open(&options);
+        float *want = agree_logits(e, o.long_prompt, o.n_long, 0);
+        size_t bytes = o.n_long * (size_t)agree_vocab(e) * sizeof *want;
+        ats_engine_close(e);
+        static const struct {
+            int threads;
+            size_t chunk;
+            bool no_fusion;
+        } ways[] = {
+            {1, 1, false}, {2, 0, false}, {3, 8, false}, {3, 33, false}, {2, 1, true}, {1, 0, true},
+        };
+        for (size_t j = 0; j < sizeof ways / sizeof *ways; j++) {
+            options.n_threads = options.n_threads_batch = ways[j].threads;
+            options.no_fusion = ways[j].no_fusion;
+            e = agree_open(&options);
+            float *got = agree_logits(e, o.long_prompt, o.n_long, ways[j].chunk);
+            if (memcmp(got, want, bytes) != 0)
+                fail_msg("%s: %d threads, pieces of %zu change the bits", o.model, ways[j].threads,
+                         ways[j].chunk);
+            free(got);
+            ats_engine_close(e);
+        }
+        free(want);
+        oracle_close(&o);
+    }
+}
+
+/* Several sequences of different lengths in one round: each as if alone. */
+static void sequences_in_a_round_do_not_meet(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CASES; i++) {
+        struct oracle o;
+        if (!oracle_open(&cases[i], &o)) skip();
+        ats_options options = agree_options(o.model);
+        options.n_seqs = 3;
+        ats_engine *e = agree_open(&options);
+        size_t width = (size_t)agree_vocab(e);
+        ats_session *s[3];
+        float *logits[3];
+        ats_run runs[3];
+        const size_t n[3] = {o.n_prompt, 5, o.n_prompt - 9};
+        for (int j = 0; j < 3; j++) {
+            TEST_OK(ats_session_open(e, &s[j]));
+            logits[j] = calloc(n[j] * width, sizeof(float));
+            runs[j] = (ats_run){s[j], o.prompt, n[j], ATS_WANT_ALL, logits[j]};
+        }
+        TEST_OK(ats_eval(e, runs, 3));
+        for (int j = 0; j < 3; j++) {
+            expect_close("a sequence among others", &o,
+                         test_max_abs_diff(logits[j], o.logits.data, n[j] * width), F32_BOUND);
+            ats_session_close(s[j]);
+            free(logits[j]);
+        }
+        ats_engine_close(e);
+        oracle_close(&o);
+    }
+}
+
+/* LongRoPE goes by the configured context: beyond the original one every position uses the long
+ * factors, as in the oracle of a long sequence. */
+static void longrope_follows_the_configured_context(void **state) {
+    (void)state;
+    struct oracle o;
+    char path[512];
+    struct test_npy want;
+    if (!oracle_open(&(struct case_){"phi3", "phi3-f32.gguf"}, &o)) skip();
+    test_shared_path(path, sizeof path, "models/phi3/logits_over.npy");
+    test_npy_read(path, &want);
+    size_t n, n_positions;
+    int32_t *ids = test_json_ids(test_json_get(o.ref, "over_prompt"), &n);
+    int32_t *positions = test_json_ids(test_json_get(o.ref, "over_positions"), &n_positions);
+    ats_options options = agree_options(o.model);
+    options.n_ctx = 512;
+    ats_engine *e = agree_open(&options);
+    size_t width = (size_t)agree_vocab(e);
+    float *logits = agree_logits(e, ids, n, 100);
+    for (size_t i = 0; i < n_positions; i++)
+        expect_close(
+            "a long sequence", &o,
+            test_max_abs_diff(logits + (size_t)positions[i] * width, want.data + i * width, width),
+            F32_BOUND);
+    free(logits), free(ids), free(positions);
+    test_npy_free(&want);
+    ats_engine_close(e);
+    oracle_close(&o);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_equal_the_oracles),
+        cmocka_unit_test(every_kernel_set_equals_the_oracles),
+        cmocka_unit_test(bits_depend_on_the_tokens_only),
+        cmocka_unit_test(sequences_in_a_round_do_not_meet),
+        cmocka_unit_test(longrope_follows_the_configured_context),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
