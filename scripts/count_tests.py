@@ -64,7 +64,7 @@ def main():
             lines += [f"skipped {label}: {name}: {reason}" for reason in reasons]
         if failed:
             output = ((test.get("stdout") or "") + "\n" + (test.get("stderr") or "")).strip().splitlines()
-            shown = [line for line in output if not re.match(r"^\[\s*(RUN|OK)\s*\]", line)]
+            shown = [line for line in output if not re.match(r"^\[(\s*(RUN|OK)\s*|=+)\]", line)]
             print(f"    FAILED {name}: {test['result']}, {failed} of {passed + failed} cases")
             print("\n".join("      " + line for line in shown[-25:]))
     with open(tally, "a") as file:

@@ -147,7 +147,7 @@ stage_fuzz() {
         fuzz_corpus=build-asan/corpus/$fuzz_name
         mkdir -p "$fuzz_corpus"
         fuzz_status=0
-        step "$fuzz_name" "fuzz-$fuzz_name" "$fuzz_target" -max_total_time="$fuzz_seconds" \
+        step "fuzzing $fuzz_name" "fuzz-$fuzz_name" "$fuzz_target" -max_total_time="$fuzz_seconds" \
             -rss_limit_mb=1024 -malloc_limit_mb=1024 -timeout=10 -print_final_stats=1 \
             -artifact_prefix="build-logs/$fuzz_name-" "$fuzz_corpus" \
             $([ ! -d "tests/fuzz/seeds/$fuzz_name" ] || echo "tests/fuzz/seeds/$fuzz_name") ||
