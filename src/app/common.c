@@ -66,7 +66,9 @@ int app_fail(struct app *app, ats_status status) {
         free(line);
         json_decref(object);
     }
-    if (code == EXIT_USAGE)
+    if (code == EXIT_USAGE && app->flags.command == CMD_HELP)
+        fputs("Try: atsinfer help\n", stderr);
+    else if (code == EXIT_USAGE)
         fprintf(stderr, "Try: atsinfer %s --help\n", commands[app->flags.command].name);
     return code;
 }

@@ -153,9 +153,10 @@ struct nearest {
 };
 
 static void nearest_try(struct nearest *best, const char *given, const char *name) {
-    int d = edit_distance(given, name), limit = max_int(1, (int)strlen(given) / 3);
-    /* A cut-short name is also a guess: --temper for --temperature. */
     size_t n = strlen(given);
+    if (n < 3) return; /* every letter is near every other */
+    int d = edit_distance(given, name), limit = max_int(1, (int)n / 3);
+    /* A cut-short name is also a guess: --temper for --temperature. */
     if (n >= 4 && strlen(name) > n && !strncmp(given, name, n)) d = min_int(d, 1);
     if (d <= min_int(limit, 3) && d < best->distance) *best = (struct nearest){name, d};
 }

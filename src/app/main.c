@@ -2,6 +2,7 @@
 #include "app/cmd.h"
 #include "app/help.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,8 +134,16 @@ static int app_main(struct app *app, int argc, char **argv) {
     return code;
 }
 
+/* A stream closed by the caller must not become the number of a file that we open; writing to the
+ * stand-in fails, as it should. */
+static void hold_streams(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) < 0) exit(EXIT_FAILED);
+}
+
 int main(int argc, char **argv) {
     struct app app = {0};
+    hold_streams();
     /* Character widths for line editing; numbers stay as in C. */
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX < 2) setlocale(LC_CTYPE, "C.UTF-8");
     term_init(&app.term);
