@@ -1,3 +1,16 @@
 /* AVX2, FMA, F16C. */
-#include "backend/cpu/kernels_isa.h"
-void kernels_avx2_fill(struct kernels *k) { (void)k; }
+#include "backend/cpu/kernels_vec_avx2.h"
+
+#include "backend/cpu/kernels_body_unpack.h"
+
+#include "backend/cpu/kernels_body_q8.h"
+
+#include "backend/cpu/kernels_body_f32.h"
+
+#include "backend/cpu/kernels_body_vector.h"
+
+#include "backend/cpu/kernels_body_fill.h"
+
+void kernels_avx2_fill(struct kernels *k) {
+    bodies_fill(k);
+}

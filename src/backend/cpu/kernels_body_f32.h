@@ -46,7 +46,8 @@ ALWAYS_INLINE vf weight_float(struct q8_format f, const struct wblock *w, int s,
     vi byte;
     if (f.kind == WEIGHT_S8 && f.offset == 0)
         byte = vi_sar(vi_shl(w->w[s], (unsigned)(24 - 8 * k)), 24);
-    else byte = vi_sub(byte_of(w->w[s], k), vi_set1(f.offset));
+    else
+        byte = vi_sub(byte_of(w->w[s], k), vi_set1(f.offset));
     vf value = vf_mul(vi_float(byte), w->scale[half]);
     return f.has_min ? vf_add(value, w->min[half]) : value;
 }
@@ -179,11 +180,11 @@ ALWAYS_INLINE void f32_matmul(struct f32_product p, const void *w, size_t row_by
 }
 
 /* Plain types come in units of 32 columns. */
-#define UNIT_f32_COLS  32
-#define UNIT_f32_BYTES 128
-#define UNIT_f16_COLS  32
-#define UNIT_f16_BYTES 64
-#define UNIT_bf16_COLS 32
+#define UNIT_f32_COLS   32
+#define UNIT_f32_BYTES  128
+#define UNIT_f16_COLS   32
+#define UNIT_f16_BYTES  64
+#define UNIT_bf16_COLS  32
 #define UNIT_bf16_BYTES 64
 
 #define MATMUL_F32(lower, cols, bytes)                                                             \

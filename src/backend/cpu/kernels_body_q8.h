@@ -15,7 +15,8 @@ struct q8_view {
     const int8_t *q;
     const float *scale;
     const int16_t *sum16;
-    const float *sums; /* scale * sum of q over 32 (sub16: 16) columns, for formats with a minimum */
+    const float
+        *sums; /* scale * sum of q over 32 (sub16: 16) columns, for formats with a minimum */
     int n_cols;
 };
 
@@ -44,7 +45,7 @@ ALWAYS_INLINE void q8_block(struct q8_format f, const struct wblock *w, const st
         for (int s = 0; s < n_steps; s++) {
             const int8_t *q = x->q + 32 * b + 16 * half + 4 * s;
             for (int t = 0; t < n; t++)
-                dot_step(f.kind, s, &dot[t], w->w[4 * half + s],
+                dot_step(f.kind, s, n_steps, &dot[t], w->w[4 * half + s],
                          vi_load1(q + (int64_t)t * x->n_cols));
         }
         for (int t = 0; t < n; t++) {

@@ -17,8 +17,8 @@ struct wblock {
 
 struct q8_format {
     enum weight_kind kind;
-    int offset;   /* taken from every w */
-    bool sub16;   /* scales for 16 columns */
+    int offset; /* taken from every w */
+    bool sub16; /* scales for 16 columns */
     bool has_min;
     int n_blocks; /* wblocks of one block of the format: 1 or 8 */
 };
@@ -104,7 +104,8 @@ ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *const row[LANES], size_t at, str
 
 /* mxfp4_values + MXFP4_OFFSET: no sign, small enough for WEIGHT_U5. */
 #define MXFP4_OFFSET 12
-static const int8_t mxfp4_unsigned[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+static const int8_t mxfp4_unsigned[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                          12, 11, 10, 9,  8,  6,  4,  0};
 
 /* The scale is e8m0_half: 2^(e - 128), a subnormal for e below 2. */
 ALWAYS_INLINE void unpack_mxfp4(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
@@ -283,6 +284,8 @@ ALWAYS_INLINE void group_rows(const uint8_t *row[LANES], const void *w, size_t r
 
 /* acc (LANES rows) to the n_rows outputs of one token. */
 ALWAYS_INLINE void store_rows(float *out, vf acc, int n_rows) {
-    if (n_rows >= LANES) vf_store(out, acc);
-    else vf_store_part(out, acc, n_rows);
+    if (n_rows >= LANES)
+        vf_store(out, acc);
+    else
+        vf_store_part(out, acc, n_rows);
 }

@@ -182,8 +182,10 @@ static void silu_mul(const float *gate, const float *up, int n, float *out) {
         vf u = part ? vf_load_part(up + i, here) : vf_load(up + i);
         vf e = vf_exp(vf_sub(vf_zero(), g));
         vf y = vf_mul(vf_div(g, vf_add(one, e)), u);
-        if (part) vf_store_part(out + i, y, here);
-        else vf_store(out + i, y);
+        if (part)
+            vf_store_part(out + i, y, here);
+        else
+            vf_store(out + i, y);
     }
 }
 

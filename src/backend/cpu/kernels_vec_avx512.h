@@ -10,8 +10,8 @@
 #include "backend/cpu/kernels_isa.h"
 
 #define LANES         16
-#define TILE_TOKENS   8   /* accumulators that fit in registers */
-#define VALUE_VECTORS 4   /* of acc, for each of VALUE_QUERIES */
+#define TILE_TOKENS   8 /* accumulators that fit in registers */
+#define VALUE_VECTORS 4 /* of acc, for each of VALUE_QUERIES */
 #define VALUE_QUERIES 4
 #define S8_OFFSET     128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
 
@@ -134,9 +134,9 @@ ALWAYS_INLINE vi vb_lookup(const int8_t table[16], vi index) {
 ALWAYS_INLINE vi vb_fifth_bits(vi bits, unsigned group) {
     int byte = (int)(group / 2);
     __m512i picked = _mm512_shuffle_epi8(
-        bits, _mm512_broadcast_i32x4(_mm_setr_epi32(byte * 0x01010101, (byte + 4) * 0x01010101,
-                                                    (byte + 8) * 0x01010101,
-                                                    (byte + 12) * 0x01010101)));
+        bits,
+        _mm512_broadcast_i32x4(_mm_setr_epi32(byte * 0x01010101, (byte + 4) * 0x01010101,
+                                              (byte + 8) * 0x01010101, (byte + 12) * 0x01010101)));
     __m512i which = _mm512_set1_epi32(group % 2 ? (int)0x80402010 : 0x08040201);
     return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(picked, which), _mm512_set1_epi8(16));
 }
@@ -223,10 +223,12 @@ struct dot {
 ALWAYS_INLINE void dot_start(struct dot *d, vi start) {
     d->sum = start;
 }
-/* sum += w[4 bytes] * x[4 bytes] in each lane; steps count from 0, at most 8 of them. */
-ALWAYS_INLINE void dot_step(enum weight_kind kind, int step, struct dot *d, vi w, vi x) {
+/* sum += w[4 bytes] * x[4 bytes] in each lane; the step counts from 0 to n_steps - 1, at most 7. */
+ALWAYS_INLINE void dot_step(enum weight_kind kind, int step, int n_steps, struct dot *d, vi w,
+                            vi x) {
     (void)kind;
     (void)step;
+    (void)n_steps;
     d->sum = _mm512_dpbusd_epi32(d->sum, w, x);
 }
 ALWAYS_INLINE vi dot_end(const struct dot *d) {

@@ -1,0 +1,16 @@
+/* AArch64 NEON, baseline. */
+#include "backend/cpu/kernels_dot_neon.h"
+
+#include "backend/cpu/kernels_body_unpack.h"
+
+#include "backend/cpu/kernels_body_q8.h"
+
+#include "backend/cpu/kernels_body_f32.h"
+
+#include "backend/cpu/kernels_body_vector.h"
+
+#include "backend/cpu/kernels_body_fill.h"
+
+void kernels_neon_fill(struct kernels *k) {
+    bodies_fill(k);
+}
