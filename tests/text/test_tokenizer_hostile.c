@@ -278,6 +278,21 @@ static void merges_that_name_no_tokens_are_left_out(void **state) {
     maker_free(&m);
 }
 
+static void of_equal_merges_the_first_counts(void **state) {
+    (void)state;
+    struct maker m;
+    make_bpe(&m, "gpt-2");
+    add_token(&m, "ab", TOKEN_NORMAL, 0);
+    add_token(&m, "bc", TOKEN_NORMAL, 0);
+    add_merge(&m, "a b");
+    add_merge(&m, "b c");
+    add_merge(&m, "a b");
+    struct tokenizer *t = open_it(&m);
+    assert_string_equal(ids_of(t, "abc", 0), "256 99");
+    tokenizer_close(t);
+    maker_free(&m);
+}
+
 static void control_tokens_never_come_from_plain_text(void **state) {
     (void)state;
     struct maker m;
@@ -444,6 +459,10 @@ static void the_space_prefix_stands_at_the_start_and_after_control_tokens(void *
     t = open_it(&m);
     assert_string_equal(ids_of(t, "<c> \n a<c>\n", ENCODE_PARSE_SPECIAL), "260 259 260");
     assert_string_equal(ids_of(t, "<unk> a", ENCODE_PARSE_SPECIAL), "0 258 259");
+    tokenizer_close(t);
+    m.spec.role_ids[ROLE_BOS] = 260;
+    t = open_it(&m);
+    assert_string_equal(ids_of(t, "<c> a", ENCODE_PARSE_SPECIAL), "260 258 259");
     tokenizer_close(t);
     maker_free(&m);
 }
@@ -636,6 +655,7 @@ int main(void) {
         cmocka_unit_test(add_bos_without_an_id_is_refused),
         cmocka_unit_test(of_equal_tokens_the_first_id_wins_with_a_warning),
         cmocka_unit_test(merges_that_name_no_tokens_are_left_out),
+        cmocka_unit_test(of_equal_merges_the_first_counts),
         cmocka_unit_test(control_tokens_never_come_from_plain_text),
         cmocka_unit_test(a_known_end_token_is_control_whatever_the_file_says),
         cmocka_unit_test(of_special_tokens_the_leftmost_and_longest_wins),
