@@ -60,9 +60,13 @@ struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices
         const struct graph_op *op = &g->ops[i];
         m.plan->first[i] = m.plan->n_parts;
         if (!op_is_placed(op)) continue;
-        int n_units = op->block >= 0 ? g->blocks[op->block].n_units : 1;
+        if (op->block < 0) { /* the embedding has no units */
+            add_whole(&m, i, 0);
+            continue;
+        }
+        int n_units = g->blocks[op->block].n_units;
         if (n_units < n_devices) {
-            add_whole(&m, i, op->kind == OP_EMBED ? 0 : op->block % n_devices);
+            add_whole(&m, i, op->block % n_devices);
             continue;
         }
         for (int d = 0; d <= n_devices; d++)
@@ -134,6 +138,16 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
     return m.plan;
 }
 
+/* Memory and partial sums are kept per device, so a device has at most one part of an op. */
+static ats_status check_devices(const struct plan *plan, int from, int to, const char *name) {
+    for (int p = from; p < to; p++)
+        for (int q = from; q < p; q++)
+            if (plan->parts[p].device == plan->parts[q].device)
+                return fail(ATS_BAD_ARGUMENT, "device %d has two parts of %s",
+                            plan->parts[p].device, name);
+    return ATS_OK;
+}
+
 static ats_status check_op(const struct graph *g, const struct plan *plan, int i, int row_group) {
     const struct graph_op *op = &g->ops[i];
     int from = plan->first[i], to = plan->first[i + 1], at = 0;
@@ -159,7 +173,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     }
     if (at != length)
         return fail(ATS_BAD_ARGUMENT, "the plan covers %d of %d of %s", at, length, name);
-    return ATS_OK;
+    return check_devices(plan, from, to, name);
 }
 
 ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group) {

@@ -11,7 +11,7 @@
 #include "model/graph.h"
 
 /* Range [begin, end) of op's axis on a device. An op's parts are disjoint, ascending and cover the
- * axis; all have the same axis. EMBED has one part. */
+ * axis; all have the same axis, each its own device. EMBED has one part. */
 struct plan_part {
     int op, device;
     enum axis axis;
