@@ -1,0 +1,311 @@
+/* Plans: what the makers make is legal and divides as said; what is illegal is refused by name. */
+#include "plan/plan.h"
+#include "support.h"
+#include "tiny_graph.h"
+
+/* Shapes with every kind of border: plain types, 32- and 256-blocks, row groups. */
+static const struct tiny_shape shapes[] = {
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1},
+    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16},
+    {1, 8, 8, 32, 256, 512, 130, DTYPE_Q4_K, DTYPE_F32, false, true, 4},
+    {3, 2, 1, 16, 32, 64, 33, DTYPE_Q8_0, DTYPE_F32, true, false, 1},
+};
+
+static int row_group(const struct tiny_shape *s) {
+    return s->row_group ? s->row_group : 1;
+}
+
+/* Elements of an op's axis that a device has. */
+static int device_elements(const struct plan *p, int op, int device) {
+    int n = 0;
+    for (int i = p->first[op]; i < p->first[op + 1]; i++)
+        if (p->parts[i].device == device) n += p->parts[i].end - p->parts[i].begin;
+    return n;
+}
+
+/* ---- the makers ---- */
+
+static void a_whole_plan_has_one_part_per_op(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (int device = 0; device < 3; device++) {
+            struct arena arena = {0};
+            const struct graph *g = tiny_graph(&arena, &shapes[i]);
+            const struct plan *p = plan_whole(&arena, g, 3, device);
+            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            assert_int_equal(p->n_devices, 3);
+            for (int op = 0; op < g->n_ops; op++) {
+                assert_int_equal(p->first[op + 1] - p->first[op], op_is_placed(&g->ops[op]));
+                assert_false(plan_op_is_partial(p, op));
+            }
+            for (int part = 0; part < p->n_parts; part++)
+                assert_int_equal(p->parts[part].device, device);
+            arena_free(&arena);
+        }
+}
+
+static void an_even_plan_gives_every_device_its_share_of_units(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (int n_devices = 1; n_devices <= 4; n_devices++) {
+            struct arena arena = {0};
+            const struct graph *g = tiny_graph(&arena, &shapes[i]);
+            const struct plan *p = plan_even(&arena, g, n_devices);
+            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            for (int op = 0; op < g->n_ops; op++) {
+                const struct graph_op *o = &g->ops[op];
+                if (!op_is_placed(o)) continue;
+                int n_units = o->block >= 0 ? g->blocks[o->block].n_units : 1;
+                for (int d = 0; d < n_devices && n_units >= n_devices; d++) {
+                    int n = device_elements(p, op, d);
+                    assert_int_equal(n % o->unit_elements, 0);
+                    assert_in_range(n / o->unit_elements, n_units / n_devices,
+                                    (n_units + n_devices - 1) / n_devices);
+                }
+                if (n_units < n_devices) assert_int_equal(p->first[op + 1] - p->first[op], 1);
+            }
+            assert_int_equal(p->parts[p->first[0]].device, 0); /* the embedding */
+            arena_free(&arena);
+        }
+}
+
+/* What ways of dividing an op or a block a plan shows. */
+enum mode { ROWS_CUT, COLS_CUT, HEADS_CUT, WHOLE_BLOCK, UNIT_BLOCK, MIXED_BLOCK, N_MODES };
+
+static bool block_is_units(const struct graph *g, const struct plan *p, int block) {
+    for (int d = 0; d < p->n_devices; d++) {
+        int units = -1;
+        for (int op = g->blocks[block].op_begin; op < g->blocks[block].op_end; op++) {
+            const struct graph_op *o = &g->ops[op];
+            if (!op_is_placed(o)) continue;
+            if (p->parts[p->first[op]].axis != o->unit_axis) return false;
+            int n = device_elements(p, op, d);
+            if (n % o->unit_elements) return false;
+            if (units >= 0 && n / o->unit_elements != units) return false;
+            units = n / o->unit_elements;
+        }
+    }
+    return true;
+}
+
+static void note_modes(const struct graph *g, const struct plan *p, int seen[N_MODES]) {
+    for (int op = 0; op < g->n_ops; op++) {
+        if (p->first[op + 1] - p->first[op] < 2) continue;
+        enum axis axis = p->parts[p->first[op]].axis;
+        seen[axis == AXIS_ROWS ? ROWS_CUT : axis == AXIS_COLS ? COLS_CUT : HEADS_CUT]++;
+    }
+    for (int b = 0; b < g->n_blocks; b++) {
+        int n_whole = 0, n_placed = 0, device = -1;
+        bool same = true;
+        for (int op = g->blocks[b].op_begin; op < g->blocks[b].op_end; op++) {
+            if (!op_is_placed(&g->ops[op])) continue;
+            n_placed++;
+            n_whole += p->first[op + 1] - p->first[op] == 1;
+            if (device >= 0 && p->parts[p->first[op]].device != device) same = false;
+            device = p->parts[p->first[op]].device;
+        }
+        if (n_whole == n_placed && same)
+            seen[WHOLE_BLOCK]++;
+        else if (block_is_units(g, p, b))
+            seen[UNIT_BLOCK]++;
+        else
+            seen[MIXED_BLOCK]++;
+    }
+}
+
+static void random_plans_are_legal_and_reach_every_division(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        int seen[N_MODES] = {0}, n_used[4] = {0};
+        for (uint64_t seed = 1; seed <= 100; seed++) {
+            struct arena arena = {0};
+            struct rng rng;
+            rng_seed(&rng, seed);
+            const struct graph *g = tiny_graph(&arena, &shapes[i]);
+            int n_devices = 1 + (int)(seed % 4);
+            const struct plan *p = plan_random(&arena, g, n_devices, row_group(&shapes[i]), &rng);
+            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            note_modes(g, p, seen);
+            for (int part = 0; part < p->n_parts; part++)
+                n_used[p->parts[part].device]++;
+            arena_free(&arena);
+        }
+        for (int mode = 0; mode < N_MODES; mode++)
+            /* a cache of one KV head is never cut */
+            if (mode != HEADS_CUT || shapes[i].n_kv_heads > 1) assert_true(seen[mode] > 0);
+        for (int d = 0; d < 4; d++)
+            assert_true(n_used[d] > 0);
+    }
+}
+
+static void the_same_seed_gives_the_same_plan(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    const struct graph *g = tiny_graph(&arena, &shapes[0]);
+    struct rng a, b;
+    rng_seed(&a, 7), rng_seed(&b, 7);
+    const struct plan *p = plan_random(&arena, g, 3, 1, &a), *q = plan_random(&arena, g, 3, 1, &b);
+    assert_int_equal(p->n_parts, q->n_parts);
+    assert_memory_equal(p->parts, q->parts, sizeof *p->parts * (size_t)p->n_parts);
+    arena_free(&arena);
+}
+
+/* ---- illegal plans ---- */
+
+/* A plan of an even split over two devices that a test makes wrong in one place. */
+struct wrong {
+    struct arena arena;
+    const struct graph *g;
+    struct plan *plan;
+    int row_group;
+};
+
+static struct wrong wrong_open(const struct tiny_shape *shape) {
+    struct wrong w = {.row_group = row_group(shape)};
+    w.g = tiny_graph(&w.arena, shape);
+    w.plan = plan_even(&w.arena, w.g, 2);
+    TEST_OK(plan_check(w.g, w.plan, w.row_group));
+    return w;
+}
+
+static struct plan_part *part_of(const struct wrong *w, const char *weight, int index) {
+    int op = tiny_op(w->g, weight);
+    assert_true(op >= 0 && index < w->plan->first[op + 1] - w->plan->first[op]);
+    return &w->plan->parts[w->plan->first[op] + index];
+}
+
+static void expect_refused(struct wrong *w, const char *name) {
+    TEST_STATUS(plan_check(w->g, w->plan, w->row_group), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS(name);
+    arena_free(&w->arena);
+}
+
+/* Takes the last part of an op out of the plan. */
+static void drop_last_part(struct wrong *w, int op) {
+    struct plan *p = w->plan;
+    int at = p->first[op + 1] - 1;
+    memmove(p->parts + at, p->parts + at + 1, sizeof *p->parts * (size_t)(p->n_parts - at - 1));
+    p->n_parts--;
+    for (int i = op + 1; i <= w->g->n_ops; i++)
+        p->first[i]--;
+}
+
+static void a_plan_without_a_home_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    drop_last_part(&w, tiny_op(w.g, "token_embd"));
+    expect_refused(&w, "no home for token_embd");
+}
+
+static void a_plan_that_leaves_something_out_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    drop_last_part(&w, tiny_op(w.g, "blk.1.ffn_up"));
+    expect_refused(&w, "covers 5 of 10 of blk.1.ffn_up");
+    w = wrong_open(&shapes[0]); /* a gap between two parts */
+    part_of(&w, "blk.0.attn_q", 1)->begin++;
+    expect_refused(&w, "blk.0.attn_q");
+    w = wrong_open(&shapes[0]); /* and before the first */
+    part_of(&w, "output", 0)->begin = 1;
+    expect_refused(&w, "output");
+}
+
+static void a_plan_that_covers_something_twice_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.0.ffn_down", 1)->begin--;
+    expect_refused(&w, "4 to 10 of blk.0.ffn_down");
+    w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.0.ffn_down", 1)->end++;
+    expect_refused(&w, "5 to 11 of blk.0.ffn_down");
+}
+
+static void empty_and_backward_ranges_are_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.0.attn_v", 0)->end = 0;
+    expect_refused(&w, "blk.0.attn_v");
+    w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.0.attn_v", 0)->end = -4;
+    expect_refused(&w, "blk.0.attn_v");
+}
+
+static void unknown_devices_are_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.1.attn_k", 1)->device = 2;
+    expect_refused(&w, "blk.1.attn_k");
+    w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.1.attn_k", 0)->device = -1;
+    expect_refused(&w, "blk.1.attn_k");
+}
+
+static void a_device_with_two_parts_of_an_op_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.1.attn_output", 1)->device = 0;
+    expect_refused(&w, "device 0 has two parts of blk.1.attn_output");
+}
+
+static void axes_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]); /* parts of an op along different axes */
+    part_of(&w, "blk.0.attn_k", 1)->axis = AXIS_COLS;
+    expect_refused(&w, "blk.0.attn_k");
+    w = wrong_open(&shapes[0]); /* heads of a matrix */
+    part_of(&w, "blk.0.attn_k", 0)->axis = part_of(&w, "blk.0.attn_k", 1)->axis = AXIS_HEADS;
+    expect_refused(&w, "blk.0.attn_k along an axis");
+    w = wrong_open(&shapes[0]); /* rows of a cache */
+    for (int op = 0; op < w.g->n_ops; op++)
+        if (w.g->ops[op].kind == OP_ATTENTION) w.plan->parts[w.plan->first[op]].axis = AXIS_ROWS;
+    expect_refused(&w, "attention along an axis");
+}
+
+static void a_cut_embedding_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]);
+    struct plan *p = w.plan; /* op 0: room is made for a second part */
+    memmove(p->parts + 1, p->parts, sizeof *p->parts * (size_t)p->n_parts);
+    p->n_parts++;
+    for (int i = 1; i <= w.g->n_ops; i++)
+        p->first[i]++;
+    p->parts[0].end = p->parts[1].begin = 4;
+    p->parts[1].device = 1;
+    expect_refused(&w, "token_embd along an axis");
+}
+
+static void borders_inside_a_block_or_row_group_are_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[1]); /* Q4_1 rows in groups of 16 */
+    part_of(&w, "blk.0.ffn_gate", 0)->end += 8;
+    part_of(&w, "blk.0.ffn_gate", 1)->begin += 8;
+    expect_refused(&w, "blk.0.ffn_gate");
+    w = wrong_open(&shapes[1]); /* Q6_K columns in blocks of 256 */
+    part_of(&w, "blk.0.ffn_down", 0)->end += 32;
+    part_of(&w, "blk.0.ffn_down", 1)->begin += 32;
+    expect_refused(&w, "blk.0.ffn_down");
+    w = wrong_open(&shapes[1]); /* a legal shift of the border passes */
+    part_of(&w, "blk.0.ffn_gate", 0)->end += 16;
+    part_of(&w, "blk.0.ffn_gate", 1)->begin += 16;
+    TEST_OK(plan_check(w.g, w.plan, w.row_group));
+    arena_free(&w.arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_whole_plan_has_one_part_per_op),
+        cmocka_unit_test(an_even_plan_gives_every_device_its_share_of_units),
+        cmocka_unit_test(random_plans_are_legal_and_reach_every_division),
+        cmocka_unit_test(the_same_seed_gives_the_same_plan),
+        cmocka_unit_test(a_plan_without_a_home_is_refused),
+        cmocka_unit_test(a_plan_that_leaves_something_out_is_refused),
+        cmocka_unit_test(a_plan_that_covers_something_twice_is_refused),
+        cmocka_unit_test(empty_and_backward_ranges_are_refused),
+        cmocka_unit_test(unknown_devices_are_refused),
+        cmocka_unit_test(a_device_with_two_parts_of_an_op_is_refused),
+        cmocka_unit_test(axes_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_cut_embedding_is_refused),
+        cmocka_unit_test(borders_inside_a_block_or_row_group_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
