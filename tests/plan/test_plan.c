@@ -54,8 +54,8 @@ static void an_even_plan_gives_every_device_its_share_of_units(void **state) {
             TEST_OK(plan_check(g, p, row_group(&shapes[i])));
             for (int op = 0; op < g->n_ops; op++) {
                 const struct graph_op *o = &g->ops[op];
-                if (!op_is_placed(o)) continue;
-                int n_units = o->block >= 0 ? g->blocks[o->block].n_units : 1;
+                if (!op_is_placed(o) || o->block < 0) continue;
+                int n_units = g->blocks[o->block].n_units;
                 for (int d = 0; d < n_devices && n_units >= n_devices; d++) {
                     int n = device_elements(p, op, d);
                     assert_int_equal(n % o->unit_elements, 0);
@@ -64,7 +64,8 @@ static void an_even_plan_gives_every_device_its_share_of_units(void **state) {
                 }
                 if (n_units < n_devices) assert_int_equal(p->first[op + 1] - p->first[op], 1);
             }
-            assert_int_equal(p->parts[p->first[0]].device, 0); /* the embedding */
+            assert_int_equal(p->parts[0].op, 0); /* the embedding */
+            assert_int_equal(p->parts[0].device, 0);
             arena_free(&arena);
         }
 }
