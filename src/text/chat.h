@@ -57,11 +57,17 @@ void chat_close(struct chat *chat); /* accepts NULL */
  * null or absent, or an array of {"type": "text", "text": ...} parts) and, as far as the template
  * cares, "name", "tool_calls", "tool_call_id", "reasoning_content"... Not changed.
  *
- * Before the template sees them: "arguments" of tool calls that are a JSON text become the object
- * (what templates expect); a text that is not JSON, as an unfinished call leaves it, stays text.
- * Parts become one text (joined by a newline) unless the template reads parts itself.
- * "reasoning_content" and "thinking" are made the same. If the template still fails, plainer
- * forms of the calls are tried ("arguments" as text, no null content) before its error is returned.
+ * Before the template sees them:
+ * - "arguments" of tool calls that are a JSON text become the object (what templates expect), a
+ *   blank text the empty object; a text that is not JSON, as an unfinished call leaves it, stays;
+ * - parts become one text (joined by newlines) unless the template reads parts itself, and a text
+ *   one part if the template reads nothing else;
+ * - "reasoning_content", "reasoning" and "thinking" are one: the first that is given fills the
+ *   other two;
+ * - the role "developer" becomes "system" if the template does not know it.
+ * "tools" and "documents" are none where there are none, as in HF transformers.
+ * If the template still fails, plainer forms of the calls are tried (no null content, "arguments"
+ * as text, or the unfinished text inside an object) before its first error is returned.
  *
  * Errors: ATS_BAD_INPUT: a message of the wrong shape (by index), the template's own
  * raise_exception (its text), any other failure of it (line and construct), or a limit. *out is

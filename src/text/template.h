@@ -54,3 +54,7 @@ MUST_CHECK ats_status template_render(const struct template *t, const json_t *co
 
 /* True if the template reads or sets a variable of this name anywhere. */
 bool template_names(const struct template *t, const char *name);
+
+/* True if a JSON text nests no deeper than templates may: what is deeper must not be parsed for
+ * them (jansson's parser recurses, and so would printing it). */
+bool template_json_fits(const char *s, size_t n);

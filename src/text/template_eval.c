@@ -305,48 +305,27 @@ static ats_status eval_logic(struct render *r, const struct node *n, struct valu
     return eval(r, n->b, out);
 }
 
-static ats_status eval_nested(struct render *r, const struct node *n, struct value *out) {
-    switch ((enum node_kind)n->kind) {
-    case N_LIST:
-    case N_TUPLE:
-        return eval_list(r, n, out);
-    case N_DICT:
-        return eval_dict(r, n, out);
-    case N_NEG:
-    case N_POS:
-        return eval_sign(r, n, out);
-    case N_NOT:
-        TRY(eval(r, n->a, out));
-        *out = value_bool(!truth(*out));
-        return ATS_OK;
-    case N_AND:
-    case N_OR:
-        return eval_logic(r, n, out);
-    case N_BINARY:
-        return eval_binary(r, n, out);
-    case N_CONCAT:
-        return eval_concat(r, n, out);
-    case N_COMPARE:
-        return eval_compare(r, n, out);
-    case N_COND:
-        return eval_condition(r, n, out);
-    case N_ATTR:
-        TRY(eval(r, n->a, out));
-        return get_attribute(r, *out, n->value.s, n->value.n, out);
-    case N_ITEM:
-        return eval_item(r, n, out);
-    case N_SLICE:
-        return eval_slice(r, n, out);
-    case N_CALL:
-        return eval_call(r, n, out);
-    case N_FILTER:
-        return eval_filter(r, n, out);
-    case N_TEST:
-        return eval_test(r, n, out);
-    default:
-        return fail(ATS_BAD_INPUT, "not an expression");
-    }
+static ats_status eval_not(struct render *r, const struct node *n, struct value *out) {
+    TRY(eval(r, n->a, out));
+    *out = value_bool(!truth(*out));
+    return ATS_OK;
 }
+
+static ats_status eval_attribute(struct render *r, const struct node *n, struct value *out) {
+    TRY(eval(r, n->a, out));
+    return get_attribute(r, *out, n->value.s, n->value.n, out);
+}
+
+/* Called through a table, so that no compiler folds all their frames into that of eval(). */
+typedef ats_status eval_fn(struct render *r, const struct node *n, struct value *out);
+static eval_fn *const nested[] = {
+    [N_LIST] = eval_list,      [N_TUPLE] = eval_list,      [N_DICT] = eval_dict,
+    [N_NEG] = eval_sign,       [N_POS] = eval_sign,        [N_NOT] = eval_not,
+    [N_AND] = eval_logic,      [N_OR] = eval_logic,        [N_BINARY] = eval_binary,
+    [N_CONCAT] = eval_concat,  [N_COMPARE] = eval_compare, [N_COND] = eval_condition,
+    [N_ATTR] = eval_attribute, [N_ITEM] = eval_item,       [N_SLICE] = eval_slice,
+    [N_CALL] = eval_call,      [N_FILTER] = eval_filter,   [N_TEST] = eval_test,
+};
 
 ats_status eval(struct render *r, const struct node *n, struct value *out) {
     TRY(charge(r, 0));
@@ -356,8 +335,9 @@ ats_status eval(struct render *r, const struct node *n, struct value *out) {
         return ATS_OK;
     }
     if (n->kind == N_NAME) return find_name(r, n, out);
+    REQUIRE(n->kind < COUNT_OF(nested) && nested[n->kind]);
     TRY(enter(r));
-    TRY(eval_nested(r, n, out));
+    TRY(nested[n->kind](r, n, out));
     leave(r);
     return ATS_OK;
 }

@@ -354,43 +354,36 @@ static ats_status exec_print(struct render *r, const struct node *n) {
     return put_str(r, r->out, v);
 }
 
-static ats_status exec_nested(struct render *r, const struct node *n) {
-    switch ((enum node_kind)n->kind) {
-    case N_PRINT:
-        return exec_print(r, n);
-    case N_BLOCK:
-        return exec_block(r, n);
-    case N_IF:
-        return exec_if(r, n);
-    case N_FOR:
-        return exec_for(r, n);
-    case N_SET:
-    case N_SET_BLOCK:
-        return exec_set(r, n);
-    case N_MACRO:
-        return exec_macro(r, n);
-    case N_CALL_BLOCK:
-        return exec_call_block(r, n);
-    case N_FILTER_BLOCK:
-        return exec_filter_block(r, n);
-    case N_WITH:
-    case N_SCOPE:
-        return exec_scope(r, n);
-    case N_BREAK:
-    case N_CONTINUE:
-        r->signal = n->kind == N_BREAK ? SIGNAL_BREAK : SIGNAL_CONTINUE;
-        return ATS_OK;
-    default:
-        return fail(ATS_BAD_INPUT, "not a statement");
-    }
+static ats_status exec_leave_loop(struct render *r, const struct node *n) {
+    r->signal = n->kind == N_BREAK ? SIGNAL_BREAK : SIGNAL_CONTINUE;
+    return ATS_OK;
 }
+
+/* Called through a table, so that no compiler folds all their frames into that of exec(). */
+typedef ats_status exec_fn(struct render *r, const struct node *n);
+static exec_fn *const nested[] = {
+    [N_PRINT] = exec_print,
+    [N_BLOCK] = exec_block,
+    [N_IF] = exec_if,
+    [N_FOR] = exec_for,
+    [N_SET] = exec_set,
+    [N_SET_BLOCK] = exec_set,
+    [N_MACRO] = exec_macro,
+    [N_CALL_BLOCK] = exec_call_block,
+    [N_FILTER_BLOCK] = exec_filter_block,
+    [N_WITH] = exec_scope,
+    [N_SCOPE] = exec_scope,
+    [N_BREAK] = exec_leave_loop,
+    [N_CONTINUE] = exec_leave_loop,
+};
 
 ats_status exec(struct render *r, const struct node *n) {
     TRY(charge(r, 0));
     r->line = n->line;
     if (n->kind == N_TEXT) return put(r, r->out, n->value.s, n->value.n);
+    REQUIRE(n->kind < COUNT_OF(nested) && nested[n->kind]);
     TRY(enter(r));
-    TRY(exec_nested(r, n));
+    TRY(nested[n->kind](r, n));
     leave(r);
     return ATS_OK;
 }

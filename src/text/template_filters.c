@@ -497,30 +497,12 @@ static ats_status f_attr(struct render *r, struct value in, const struct args *a
     return ATS_OK;
 }
 
-/* True if brackets nest at most as deep as templates may: jansson's parser recurses. */
-static bool is_shallow(const char *s, size_t n) {
-    int depth = 0;
-    bool inside = false;
-    for (size_t i = 0; i < n; i++) {
-        if (inside && s[i] == '\\')
-            i++;
-        else if (s[i] == '"')
-            inside = !inside;
-        else if (!inside && (s[i] == '[' || s[i] == '{'))
-            depth++;
-        else if (!inside && (s[i] == ']' || s[i] == '}'))
-            depth--;
-        if (depth > TEMPLATE_MAX_NESTING) return false;
-    }
-    return true;
-}
-
 /* JSON text to a value; no filter of HF's, but some templates look into arguments with it. */
 static ats_status f_from_json(struct render *r, struct value in, const struct args *args,
                               struct value *out) {
     TRY(no_args(args));
     if (!is_string(in)) return fail(ATS_BAD_INPUT, "needs a string, not '%s'", type_name(in));
-    if (in.n > TEMPLATE_MAX_SOURCE_BYTES || !is_shallow(in.s, in.n))
+    if (in.n > TEMPLATE_MAX_SOURCE_BYTES || !template_json_fits(in.s, in.n))
         return fail(ATS_BAD_INPUT, "limit reached: the JSON text is too long or deep");
     json_t *json;
     TRY(charge(r, in.n));

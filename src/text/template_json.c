@@ -76,6 +76,23 @@ ats_status value_from_json(struct render *r, const json_t *json, bool copy, stru
     return ATS_OK;
 }
 
+bool template_json_fits(const char *s, size_t n) {
+    int depth = 0;
+    bool inside = false;
+    for (size_t i = 0; i < n; i++) {
+        if (inside && s[i] == '\\')
+            i++;
+        else if (s[i] == '"')
+            inside = !inside;
+        else if (!inside && (s[i] == '[' || s[i] == '{'))
+            depth++;
+        else if (!inside && (s[i] == ']' || s[i] == '}'))
+            depth--;
+        if (depth > TEMPLATE_MAX_NESTING) return false;
+    }
+    return true;
+}
+
 /* ---- tojson ---- */
 
 struct dump {
@@ -138,7 +155,8 @@ static ats_status dump_separator(struct dump *d, bool first, int level) {
     return dump_line(d, level);
 }
 
-static ats_status dump_list(struct dump *d, const struct list *list, int level) {
+static ats_status dump_list(struct dump *d, struct value v, int level) {
+    const struct list *list = v.list;
     if (list->n == 0) return put(d->r, d->b, "[]", 2);
     TRY(put_char(d->r, d->b, '['));
     for (size_t i = 0; i < list->n; i++) {
@@ -185,7 +203,8 @@ static ats_status sorted_pairs(struct dump *d, const struct dict *dict, struct d
     return ATS_OK;
 }
 
-static ats_status dump_dict(struct dump *d, const struct dict *dict, int level) {
+static ats_status dump_dict(struct dump *d, struct value v, int level) {
+    const struct dict *dict = v.dict;
     struct dict sorted = {0};
     if (dict->n == 0) return put(d->r, d->b, "{}", 2);
     if (d->sort) {
@@ -203,7 +222,8 @@ static ats_status dump_dict(struct dump *d, const struct dict *dict, int level) 
     return put_char(d->r, d->b, '}');
 }
 
-static ats_status dump_value(struct dump *d, struct value v, int level) {
+static ats_status dump_plain(struct dump *d, struct value v, int level) {
+    (void)level;
     switch ((enum value_kind)v.kind) {
     case V_NONE:
         return put(d->r, d->b, "null", 4);
@@ -216,17 +236,22 @@ static ats_status dump_value(struct dump *d, struct value v, int level) {
         return dump_float(d, v.f);
     case V_STRING:
         return dump_string(d, v);
-    case V_LIST:
-    case V_TUPLE:
-    case V_DICT:
-        TRY(charge(d->r, 0));
-        TRY(enter(d->r));
-        TRY(v.kind == V_DICT ? dump_dict(d, v.dict, level) : dump_list(d, v.list, level));
-        leave(d->r);
-        return ATS_OK;
     default:
         return fail(ATS_BAD_INPUT, "object of type %s cannot be JSON", type_name(v));
     }
+}
+
+/* Through a pointer: see eval(). */
+typedef ats_status dump_fn(struct dump *d, struct value v, int level);
+static dump_fn *const dumps[] = {dump_plain, dump_list, dump_dict};
+
+static ats_status dump_value(struct dump *d, struct value v, int level) {
+    bool list = v.kind == V_LIST || v.kind == V_TUPLE;
+    TRY(charge(d->r, 0));
+    TRY(enter(d->r));
+    TRY(dumps[list ? 1 : v.kind == V_DICT ? 2 : 0](d, v, level));
+    leave(d->r);
+    return ATS_OK;
 }
 
 /* indent: a number of blanks or a string; none: all on one line. */

@@ -126,58 +126,71 @@ static ats_status put_object(struct render *r, struct buf *b, struct value v) {
     return put_text(r, b, text);
 }
 
-static ats_status put_nested(struct render *r, struct buf *b, struct value v) {
-    switch ((enum value_kind)v.kind) {
-    case V_LIST:
-        return put_list(r, b, v.list, "[", "]");
-    case V_TUPLE:
-        return put_list(r, b, v.list, "(", v.list->n == 1 ? ",)" : ")");
-    case V_DICT:
-        return put_dict(r, b, v.dict);
-    case V_NAMESPACE:
-        TRY(put_text(r, b, "<Namespace "));
-        TRY(put_dict(r, b, v.dict));
-        return put_char(r, b, '>');
-    default:
-        return put_view(r, b, v);
-    }
+/* One function per kind, called through a table: see eval(). */
+typedef ats_status repr_fn(struct render *r, struct buf *b, struct value v);
+
+static ats_status repr_undefined(struct render *r, struct buf *b, struct value v) {
+    (void)v;
+    return put_text(r, b, "Undefined");
+}
+static ats_status repr_none(struct render *r, struct buf *b, struct value v) {
+    (void)v;
+    return put_text(r, b, "None");
+}
+static ats_status repr_bool(struct render *r, struct buf *b, struct value v) {
+    return put_text(r, b, v.b ? "True" : "False");
+}
+static ats_status repr_int(struct render *r, struct buf *b, struct value v) {
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)v.i);
+    return put_text(r, b, text);
+}
+static ats_status repr_float(struct render *r, struct buf *b, struct value v) {
+    char text[32];
+    format_float(v.f, text);
+    return put_text(r, b, text);
+}
+static ats_status repr_big(struct render *r, struct buf *b, struct value v) {
+    return put(r, b, v.s, v.n);
+}
+static ats_status repr_list(struct render *r, struct buf *b, struct value v) {
+    return put_list(r, b, v.list, "[", "]");
+}
+static ats_status repr_tuple(struct render *r, struct buf *b, struct value v) {
+    return put_list(r, b, v.list, "(", v.list->n == 1 ? ",)" : ")");
+}
+static ats_status repr_dict(struct render *r, struct buf *b, struct value v) {
+    return put_dict(r, b, v.dict);
+}
+static ats_status repr_namespace(struct render *r, struct buf *b, struct value v) {
+    TRY(put_text(r, b, "<Namespace "));
+    TRY(put_dict(r, b, v.dict));
+    return put_char(r, b, '>');
+}
+static ats_status repr_range(struct render *r, struct buf *b, struct value v) {
+    return put_range(r, b, v.range);
 }
 
+static repr_fn *const reprs[] = {
+    [V_ABSENT] = repr_undefined, [V_UNDEFINED] = repr_undefined,
+    [V_NONE] = repr_none,        [V_BOOL] = repr_bool,
+    [V_INT] = repr_int,          [V_BIG] = repr_big,
+    [V_FLOAT] = repr_float,      [V_STRING] = put_string_repr,
+    [V_LIST] = repr_list,        [V_TUPLE] = repr_tuple,
+    [V_DICT] = repr_dict,        [V_NAMESPACE] = repr_namespace,
+    [V_VIEW] = put_view,         [V_RANGE] = repr_range,
+    [V_ITER] = put_object,       [V_MACRO] = put_object,
+    [V_FUNCTION] = put_object,   [V_METHOD] = put_object,
+    [V_LOOP] = put_object,       [V_CYCLER] = put_object,
+    [V_JOINER] = put_object,
+};
+
 ats_status put_repr(struct render *r, struct buf *b, struct value v) {
-    char text[32];
-    switch ((enum value_kind)v.kind) {
-    case V_ABSENT:
-    case V_UNDEFINED:
-        return put_text(r, b, "Undefined");
-    case V_NONE:
-        return put_text(r, b, "None");
-    case V_BOOL:
-        return put_text(r, b, v.b ? "True" : "False");
-    case V_INT:
-        snprintf(text, sizeof text, "%lld", (long long)v.i);
-        return put_text(r, b, text);
-    case V_FLOAT:
-        format_float(v.f, text);
-        return put_text(r, b, text);
-    case V_BIG:
-        return put(r, b, v.s, v.n);
-    case V_STRING:
-        return put_string_repr(r, b, v);
-    case V_LIST:
-    case V_TUPLE:
-    case V_DICT:
-    case V_NAMESPACE:
-    case V_VIEW:
-        TRY(charge(r, 0));
-        TRY(enter(r));
-        TRY(put_nested(r, b, v));
-        leave(r);
-        return ATS_OK;
-    case V_RANGE:
-        return put_range(r, b, v.range);
-    default:
-        return put_object(r, b, v);
-    }
+    TRY(charge(r, 0));
+    TRY(enter(r));
+    TRY(reprs[v.kind](r, b, v));
+    leave(r);
+    return ATS_OK;
 }
 
 ats_status put_str(struct render *r, struct buf *b, struct value v) {
