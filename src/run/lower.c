@@ -178,7 +178,8 @@ static struct range part_columns(const struct lowering *l, const struct plan_par
     int scale = 1;
     if (p->axis == AXIS_HEADS)
         scale = op->p.attention.n_heads / op->p.attention.n_kv_heads * op->p.attention.head_dim;
-    if (op->kind == OP_EMBED) return (struct range){0, l->g->values[op->out].width};
+    bool whole = op->kind == OP_EMBED || p->axis == AXIS_COLS; /* the only part, then */
+    if (whole) return (struct range){0, l->g->values[op->out].width};
     return (struct range){p->begin * scale, p->end * scale};
 }
 
@@ -298,7 +299,9 @@ static void compute(struct lowering *l, const struct graph_op *op, int device, s
 static void require(struct lowering *l, int value, int device, int begin, int end) {
     const struct graph_op *op = &l->g->ops[l->g->values[value].producer];
     struct range missing;
+    int left = end - begin; /* every turn brings at least one column */
     while (ranges_missing(&l->values[value].have[device], begin, end, &missing)) {
+        REQUIRE(left-- > 0);
         if (op_is_placed(op)) {
             provide_placed(l, value, device, missing.begin, missing.end);
             continue;

@@ -5,9 +5,13 @@
 
 #define BUFFER_ALIGN 64
 
+/* Steps for which a buffer is kept after its last use, so that a backend may fold what follows a
+ * product into it without overwriting the product's input. */
+#define LINGER_STEPS 2
+
 /* True if a buffer is still needed when another one begins to be written. Logits stay. */
 static bool alive_at(const struct lowering *l, const struct buffer *b, int step) {
-    return b == &l->buffers[l->logits_buffer] || b->last_use >= step;
+    return b == &l->buffers[l->logits_buffer] || b->last_use + LINGER_STEPS >= step;
 }
 
 struct placed {

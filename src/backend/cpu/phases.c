@@ -85,6 +85,22 @@ static int count_products(const struct step *steps, int n_steps) {
     return n;
 }
 
+/* Bytes of a span's lines in its space. */
+static bool spans_meet(const struct builder *b, const struct span *x, bool x_rows,
+                       const struct span *y, bool y_rows) {
+    int64_t x_lines = x_rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
+    int64_t y_lines = y_rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
+    return x->space == y->space && x->offset_bytes < y->offset_bytes + 4 * y_lines * y->stride &&
+           y->offset_bytes < x->offset_bytes + 4 * x_lines * x->stride;
+}
+
+/* A folded step writes while other threads still read the products' input: its output must not
+ * stand in the same bytes, which the program may well have given it. */
+static bool spares_input(const struct builder *b, const struct products *p, const struct step *s) {
+    const struct step *reader = p->norm ? p->norm : p->items[0];
+    return !spans_meet(b, &s->out, s->rows, &reader->in[0], reader->in_rows);
+}
+
 /* out = act(gate) * up of exactly the two products before it, which nobody else reads. */
 static bool gated_fits(const struct products *p, const struct step *s) {
     if (!is_op(s, OP_GATED) || p->n != 2) return false;
@@ -126,8 +142,10 @@ static int add_products(struct builder *b, const struct step *steps, int n_steps
         p.items[i] = &steps[n_norm + i];
     int used = n_norm + n_products;
     bool fuse = !b->cpu->options.no_fusion;
-    if (fuse && used < n_steps && gated_fits(&p, &steps[used])) p.gated = &steps[used++];
-    if (fuse && used < n_steps && sum_fits(&p, &steps[used])) p.sum = &steps[used++];
+    if (fuse && used < n_steps && gated_fits(&p, &steps[used]) && spares_input(b, &p, &steps[used]))
+        p.gated = &steps[used++];
+    if (fuse && used < n_steps && sum_fits(&p, &steps[used]) && spares_input(b, &p, &steps[used]))
+        p.sum = &steps[used++];
     for (int i = n_norm; i < used; i++)
         touch_step(b, &steps[i]);
     if (p.norm) touch_span(b, &p.norm->in[0], p.norm->in_rows, false);

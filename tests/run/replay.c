@@ -1,0 +1,443 @@
+#include "replay.h"
+
+#include "support.h"
+
+#define POISON (-1)
+#define WHOLE  (-1)
+
+/* What a float is. */
+struct cell {
+    int value;  /* of the graph; POISON: nothing */
+    int part;   /* device whose partial sum it is, or WHOLE */
+    int line;   /* token, or wanted row */
+    int column; /* of the value */
+    int step;   /* that wrote it */
+    int read;   /* last step that read it */
+};
+
+struct replay {
+    const struct replay_case *c;
+    struct cell *exchange, **local;
+    size_t n_exchange;
+    int *last_reader, *n_readers; /* (n_steps) of what the step wrote */
+    int step;                     /* being run */
+};
+
+static int step_lines(const struct replay *r, bool rows) {
+    return rows ? r->c->n_rows : r->c->n_tokens;
+}
+
+/* Wanted row j is this token: the last ones, ascending. */
+static int row_token(const struct replay *r, int j) {
+    return r->c->n_tokens - r->c->n_rows + j;
+}
+
+static struct cell *cells_open(size_t n) {
+    struct cell *cells = calloc(n + 1, sizeof *cells);
+    for (size_t i = 0; i < n; i++)
+        cells[i] = (struct cell){.value = POISON, .step = -1, .read = -1};
+    return cells;
+}
+
+static struct cell *cell_at(struct replay *r, const struct span *s, int line, int column) {
+    const struct program *p = r->c->program;
+    int device = p->steps[r->step].device;
+    bool local = s->space == SPACE_LOCAL;
+    int64_t bytes = local ? p->local_bytes[device] : p->exchange_bytes;
+    int64_t at = s->offset_bytes / 4 + (int64_t)line * s->stride + column - s->first;
+    assert_true(s->offset_bytes % 64 == 0);
+    assert_true(column >= s->first && column < s->first + s->stride);
+    if (at < 0 || 4 * at + 4 > bytes) fail_msg("step %d leaves its memory", r->step);
+    return local ? &r->local[device][at] : &r->exchange[at];
+}
+
+static const struct cell *read_cell(struct replay *r, const struct span *s, int line, int column) {
+    struct cell *cell = cell_at(r, s, line, column);
+    if (cell->value == POISON)
+        fail_msg("step %d reads line %d, column %d, where nothing stands", r->step, line, column);
+    cell->read = r->step;
+    if (r->last_reader[cell->step] != r->step) r->n_readers[cell->step]++;
+    r->last_reader[cell->step] = r->step;
+    return cell;
+}
+
+static void expect(struct replay *r, const struct span *s, int value, int line, int column) {
+    const struct cell *cell = read_cell(r, s, line, column);
+    if (cell->value != value || cell->part != WHOLE || cell->line != line || cell->column != column)
+        fail_msg("step %d reads value %d (part %d, line %d, column %d) of step %d, expected value "
+                 "%d, line %d, column %d",
+                 r->step, cell->value, cell->part, cell->line, cell->column, cell->step, value,
+                 line, column);
+}
+
+static void write_cell(struct replay *r, const struct span *s, int line, int column, int value,
+                       int part, int value_line) {
+    struct cell *cell = cell_at(r, s, line, column);
+    if (cell->read == r->step) fail_msg("step %d writes what it reads", r->step);
+    *cell = (struct cell){value, part, value_line, column, r->step, -1};
+}
+
+/* ---- what a step reads ---- */
+
+static void expect_columns(struct replay *r, const struct step *s, int input, int line, int begin,
+                           int end) {
+    for (int column = begin; column < end; column++)
+        expect(r, &s->in[input], s->op->in[input], line, column);
+}
+
+static void expect_inputs(struct replay *r, const struct step *s, int line) {
+    const struct graph_op *op = s->op;
+    switch (op->kind) {
+    case OP_EMBED:
+        assert_int_equal(s->n_in, 0);
+        break;
+    case OP_NORM:
+        assert_true(s->begin % op->p.norm.group == 0 && s->end % op->p.norm.group == 0);
+        expect_columns(r, s, 0, line, s->begin, s->end);
+        break;
+    case OP_ROPE:
+        assert_true(s->begin % op->p.rope.head_dim == 0 && s->end % op->p.rope.head_dim == 0);
+        expect_columns(r, s, 0, line, s->begin, s->end);
+        break;
+    case OP_MATMUL:
+        expect_columns(r, s, 0, line, s->in_begin, s->in_end);
+        break;
+    case OP_GATED:
+        expect_columns(r, s, 0, line, s->begin, s->end);
+        expect_columns(r, s, 1, line, s->begin, s->end);
+        break;
+    case OP_ATTENTION: {
+        int dim = op->p.attention.head_dim;
+        expect_columns(r, s, 0, line, s->begin, s->end);
+        expect_columns(r, s, 1, line, s->head_begin * dim, s->head_end * dim);
+        expect_columns(r, s, 2, line, s->head_begin * dim, s->head_end * dim);
+        break;
+    }
+    case OP_ROWS:
+        expect_columns(r, s, 0, row_token(r, line), s->begin, s->end);
+        break;
+    default:
+        fail_msg("step %d is a %s", r->step, op_kind_name(op->kind));
+    }
+}
+
+static void run_op(struct replay *r, const struct step *s) {
+    bool partial = s->op->kind == OP_MATMUL &&
+                   plan_op_is_partial(r->c->plan, r->c->g->values[s->op->out].producer);
+    int part = partial ? r->c->program->steps[r->step].device : WHOLE;
+    assert_int_equal(s->rows, r->c->g->values[s->op->out].rows);
+    int n_lines = step_lines(r, s->rows);
+    for (int line = 0; line < n_lines; line++)
+        expect_inputs(r, s, line);
+    for (int line = 0; line < n_lines; line++)
+        for (int column = s->begin; column < s->end; column++)
+            write_cell(r, &s->out, line, column, s->op->out, part, line);
+}
+
+/* ---- sums and copies ---- */
+
+/* Terms [from, ...) of a sum: a whole element, or all partial sums of one in device order. Returns
+ * how many they are. */
+static int take_term(struct replay *r, const struct cell *const *x, int n, int *value) {
+    *value = x[0]->value;
+    if (x[0]->part == WHOLE) return 1;
+    const struct plan *plan = r->c->plan;
+    int op = r->c->g->values[*value].producer, n_parts = plan->first[op + 1] - plan->first[op];
+    if (n < n_parts) fail_msg("step %d adds %d of %d partial sums", r->step, n, n_parts);
+    for (int i = 0; i < n_parts; i++)
+        if (x[i]->value != *value || (i > 0 && x[i]->part <= x[i - 1]->part))
+            fail_msg("step %d adds partial sums of value %d out of device order", r->step, *value);
+    return n_parts;
+}
+
+/* The value that a sum of these cells is. */
+static int sum_value(struct replay *r, const struct cell *const *x, int n) {
+    int terms[STEP_MAX_IN], n_terms = 0;
+    for (int i = 0; i < n;)
+        i += take_term(r, x + i, n - i, &terms[n_terms++]);
+    if (n_terms == 1) return terms[0];
+    const struct graph *g = r->c->g;
+    for (int i = 0; i < g->n_ops; i++)
+        if (n_terms == 2 && g->ops[i].kind == OP_ADD && g->ops[i].in[0] == terms[0] &&
+            g->ops[i].in[1] == terms[1])
+            return g->ops[i].out;
+    fail_msg("step %d adds values that the graph does not add", r->step);
+    return POISON;
+}
+
+static void run_sum(struct replay *r, const struct step *s) {
+    for (int line = 0; line < step_lines(r, s->rows); line++)
+        for (int column = s->begin; column < s->end; column++) {
+            const struct cell *x[STEP_MAX_IN];
+            for (int i = 0; i < s->n_in; i++) {
+                x[i] = read_cell(r, &s->in[i], line, column);
+                assert_int_equal(x[i]->line, line);
+                assert_int_equal(x[i]->column, column);
+            }
+            write_cell(r, &s->out, line, column, sum_value(r, x, s->n_in), WHOLE, line);
+        }
+}
+
+static void run_copy(struct replay *r, const struct step *s) {
+    assert_int_equal(s->n_in, 1);
+    for (int line = 0; line < step_lines(r, s->rows); line++)
+        for (int column = s->begin; column < s->end; column++) {
+            struct cell from = *read_cell(r, &s->in[0], line, column);
+            assert_int_equal(from.line, line);
+            assert_int_equal(from.column, column);
+            write_cell(r, &s->out, line, column, from.value, from.part, line);
+        }
+}
+
+static void run_step(struct replay *r, int step) {
+    const struct step *s = &r->c->program->steps[step].step;
+    r->step = step;
+    if (s->kind == STEP_OP)
+        run_op(r, s);
+    else if (s->kind == STEP_SUM)
+        run_sum(r, s);
+    else
+        run_copy(r, s);
+}
+
+/* ---- a round ---- */
+
+static bool is_ready(const struct program_segment *s, const int *done) {
+    if (s->ordinal != done[s->device] + 1) return false;
+    for (int i = 0; i < s->n_waits; i++)
+        if (done[s->waits[i].device] < s->waits[i].ordinal) return false;
+    return true;
+}
+
+/* A segment that may run now, drawn among all. */
+static int draw_segment(const struct program *p, const int *done, struct rng *rng) {
+    int n_ready = 0, drawn = -1;
+    for (int i = 0; i < p->n_segments; i++)
+        if (is_ready(&p->segments[i], done) && rng_below(rng, (uint32_t)++n_ready) == 0) drawn = i;
+    if (drawn < 0) fail_msg("no segment can run: the waits are a circle");
+    return drawn;
+}
+
+static void check_logits(struct replay *r) {
+    const struct graph *g = r->c->g;
+    const struct span logits = {SPACE_EXCHANGE, r->c->program->logits_offset_bytes, g->n_vocab, 0};
+    for (int line = 0; line < r->c->n_rows; line++)
+        for (int column = 0; column < g->n_vocab; column++)
+            expect(r, &logits, g->logits, line, column);
+}
+
+/* A backend folds a step into its only reader: the count must never be too small. */
+static void check_readers(const struct replay *r, const int *n_readers) {
+    for (int i = 0; i < r->c->program->n_steps; i++) {
+        const struct step *s = &r->c->program->steps[i].step;
+        if (s->n_readers < n_readers[i])
+            fail_msg("step %d has %d readers, not %d", i, n_readers[i], s->n_readers);
+    }
+}
+
+void replay_run(const struct replay_case *c, struct rng *rng) {
+    const struct program *p = c->program;
+    struct replay r = {.c = c};
+    r.exchange = cells_open((size_t)p->exchange_bytes / 4);
+    r.local = calloc((size_t)p->n_devices, sizeof *r.local);
+    for (int d = 0; d < p->n_devices; d++)
+        r.local[d] = cells_open((size_t)p->local_bytes[d] / 4);
+    r.last_reader = malloc((size_t)p->n_steps * sizeof *r.last_reader);
+    r.n_readers = calloc((size_t)p->n_steps, sizeof *r.n_readers);
+    for (int i = 0; i < p->n_steps; i++)
+        r.last_reader[i] = -1;
+    int *done = calloc((size_t)p->n_devices, sizeof *done);
+    for (int i = 0; i < p->n_segments; i++) {
+        const struct program_segment *s = &p->segments[draw_segment(p, done, rng)];
+        for (int j = s->step_begin; j < s->step_end; j++)
+            run_step(&r, p->order[j]);
+        done[s->device] = s->ordinal;
+    }
+    check_readers(&r, r.n_readers);
+    check_logits(&r);
+    for (int d = 0; d < p->n_devices; d++)
+        free(r.local[d]);
+    free(r.local), free(r.exchange), free(r.last_reader), free(r.n_readers), free(done);
+}
+
+/* ---- form ---- */
+
+static const struct plan_part *part_on(const struct replay_case *c, int op, int device) {
+    for (int i = c->plan->first[op]; i < c->plan->first[op + 1]; i++)
+        if (c->plan->parts[i].device == device) return &c->plan->parts[i];
+    fail_msg("op %d runs on device %d, which has no part of it", op, device);
+    return NULL;
+}
+
+static void check_shard(const struct replay_case *c, int shard, int device, int weight,
+                        enum axis axis, int begin, int end) {
+    assert_in_range(shard, 0, c->program->n_shards - 1);
+    const struct program_shard *s = &c->program->shards[shard];
+    assert_int_equal(s->device, device);
+    assert_int_equal(s->weight, weight);
+    assert_int_equal(s->axis, axis);
+    assert_int_equal(s->begin, begin);
+    assert_int_equal(s->end, end);
+}
+
+static void check_matmul(const struct replay_case *c, const struct program_step *p, int op_index) {
+    const struct step *s = &p->step;
+    const struct graph_weight *w = &c->g->weights[s->op->weight];
+    const struct plan_part *part = part_on(c, op_index, p->device);
+    bool cols = part->axis == AXIS_COLS, partial = plan_op_is_partial(c->plan, op_index);
+    assert_int_equal(s->begin, cols ? 0 : part->begin);
+    assert_int_equal(s->end, cols ? w->n_rows : part->end);
+    assert_int_equal(s->in_begin, cols ? part->begin : 0);
+    assert_int_equal(s->in_end, cols ? part->end : w->n_cols);
+    if (partial)
+        check_shard(c, p->shard, p->device, s->op->weight, AXIS_COLS, s->in_begin, s->in_end);
+    else
+        check_shard(c, p->shard, p->device, s->op->weight, AXIS_ROWS, s->begin, s->end);
+    /* the bias is added once: where rows are cut, with them; to a sum by the first part */
+    bool first = part == &c->plan->parts[c->plan->first[op_index]];
+    if (s->op->bias >= 0 && (!partial || first))
+        check_shard(c, p->bias, p->device, s->op->bias, AXIS_COLS, s->begin, s->end);
+    else
+        assert_int_equal(p->bias, -1);
+}
+
+static void check_attention(const struct replay_case *c, const struct program_step *p,
+                            int op_index) {
+    const struct plan_part *part = part_on(c, op_index, p->device);
+    assert_int_equal(p->step.head_begin, part->begin);
+    assert_int_equal(p->step.head_end, part->end);
+    assert_in_range(p->kv, 0, c->program->n_kvs - 1);
+    const struct program_kv *kv = &c->program->kvs[p->kv];
+    assert_int_equal(kv->device, p->device);
+    assert_int_equal(kv->op, op_index);
+    assert_int_equal(kv->head_begin, part->begin);
+    assert_int_equal(kv->head_end, part->end);
+}
+
+static void check_steps(const struct replay_case *c, int *n_placed) {
+    for (int i = 0; i < c->program->n_steps; i++) {
+        const struct program_step *p = &c->program->steps[i];
+        assert_in_range(p->device, 0, c->program->n_devices - 1);
+        if (p->step.kind != STEP_OP) continue;
+        int op_index = (int)(p->step.op - c->g->ops);
+        if (op_is_placed(p->step.op)) n_placed[op_index]++;
+        if (p->step.op->kind == OP_MATMUL) check_matmul(c, p, op_index);
+        if (p->step.op->kind == OP_ATTENTION) check_attention(c, p, op_index);
+        if (p->step.op->kind == OP_EMBED)
+            check_shard(c, p->shard, p->device, p->step.op->weight, AXIS_ROWS, 0, c->g->n_vocab);
+        if (p->step.op->kind == OP_NORM)
+            check_shard(c, p->shard, p->device, p->step.op->weight, AXIS_COLS, 0,
+                        p->step.op->p.norm.group);
+    }
+}
+
+/* Each step once, in segments of its device; segments are listed in an order that can be submitted
+ * as it stands. */
+static void check_segments(const struct replay_case *c) {
+    const struct program *p = c->program;
+    int *seen = calloc((size_t)p->n_steps, sizeof *seen);
+    int *done = calloc((size_t)p->n_devices, sizeof *done);
+    for (int i = 0; i < p->n_segments; i++) {
+        const struct program_segment *s = &p->segments[i];
+        assert_true(s->step_begin < s->step_end);
+        for (int j = s->step_begin; j < s->step_end; j++) {
+            assert_int_equal(p->steps[p->order[j]].device, s->device);
+            assert_int_equal(seen[p->order[j]]++, 0);
+            if (j > s->step_begin) assert_true(p->order[j] > p->order[j - 1]);
+        }
+        for (int j = 0; j < s->n_waits; j++) {
+            assert_int_not_equal(s->waits[j].device, s->device);
+            assert_true(s->waits[j].ordinal >= 1);
+        }
+        if (!is_ready(s, done)) fail_msg("segment %d cannot be submitted in the listed order", i);
+        done[s->device] = s->ordinal;
+    }
+    for (int i = 0; i < p->n_steps; i++)
+        assert_int_equal(seen[i], 1);
+    free(seen), free(done);
+}
+
+void replay_check_form(const struct replay_case *c) {
+    int *n_placed = calloc((size_t)c->g->n_ops, sizeof *n_placed);
+    check_steps(c, n_placed);
+    for (int op = 0; op < c->g->n_ops; op++) /* each part runs once */
+        assert_int_equal(n_placed[op], c->plan->first[op + 1] - c->plan->first[op]);
+    free(n_placed);
+    check_segments(c);
+}
+
+/* ---- races ---- */
+
+enum { MAX_DEVICES = 8 };
+/* Who touched a float of the exchange last: ordinals by device, 0: nobody. */
+struct touched {
+    int writer, written; /* device, ordinal */
+    int read[MAX_DEVICES];
+};
+
+/* Notes a segment's touch; true if it is not ordered after one that it conflicts with. knows:
+ * ordinals by device that are done when the segment begins. */
+static bool touch(struct touched *t, const struct program_segment *s, const int *knows,
+                  bool write) {
+    bool race = t->written && t->writer != s->device && knows[t->writer] < t->written;
+    for (int d = 0; write && d < MAX_DEVICES; d++)
+        race |= d != s->device && knows[d] < t->read[d];
+    if (write)
+        t->writer = s->device, t->written = s->ordinal;
+    else
+        t->read[s->device] = s->ordinal;
+    return race;
+}
+
+static bool touch_span(struct touched *exchange, const struct program_segment *s, const int *knows,
+                       const struct span *span, int n_lines, int begin, int end, bool write) {
+    bool race = false;
+    for (int line = 0; span->space == SPACE_EXCHANGE && line < n_lines; line++)
+        for (int column = begin; column < end; column++)
+            race |= touch(&exchange[span->offset_bytes / 4 + (int64_t)line * span->stride + column -
+                                    span->first],
+                          s, knows, write);
+    return race;
+}
+
+static bool touch_step(const struct replay_case *c, struct touched *exchange,
+                       const struct program_segment *s, const int *knows, const struct step *step) {
+    bool race = false;
+    int n_lines = step->rows ? c->n_rows : c->n_tokens;
+    for (int i = 0; i < step->n_in; i++) /* only sums and copies read the exchange */
+        race |=
+            touch_span(exchange, s, knows, &step->in[i], n_lines, step->begin, step->end, false);
+    return race | touch_span(exchange, s, knows, &step->out, n_lines, step->begin, step->end, true);
+}
+
+bool replay_has_race(const struct replay_case *c, int segment, int wait) {
+    const struct program *p = c->program;
+    assert_true(p->n_devices <= MAX_DEVICES);
+    struct touched *exchange = calloc((size_t)p->exchange_bytes / 4 + 1, sizeof *exchange);
+    int(*knows)[MAX_DEVICES] = calloc((size_t)p->n_segments, sizeof *knows);
+    int last[MAX_DEVICES]; /* segment of each device */
+    bool race = false;
+    for (int d = 0; d < MAX_DEVICES; d++)
+        last[d] = -1;
+    for (int i = 0; i < p->n_segments; i++) {
+        const struct program_segment *s = &p->segments[i];
+        if (last[s->device] >= 0) memcpy(knows[i], knows[last[s->device]], sizeof *knows);
+        knows[i][s->device] = s->ordinal - 1;
+        for (int j = 0; j < s->n_waits; j++) {
+            if (i == segment && j == wait) continue;
+            for (int k = 0; k < i; k++) { /* what the waited-for segment knew, and itself */
+                const struct program_segment *other = &p->segments[k];
+                if (other->device != s->waits[j].device || other->ordinal != s->waits[j].ordinal)
+                    continue;
+                for (int d = 0; d < MAX_DEVICES; d++)
+                    knows[i][d] = max_int(knows[i][d], knows[k][d]);
+                knows[i][other->device] = max_int(knows[i][other->device], other->ordinal);
+            }
+        }
+        for (int j = s->step_begin; j < s->step_end; j++)
+            race |= touch_step(c, exchange, s, knows[i], &p->steps[p->order[j]].step);
+        last[s->device] = i;
+    }
+    free(exchange), free(knows);
+    return race;
+}

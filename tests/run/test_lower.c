@@ -1,0 +1,270 @@
+/* Lowering: what programs of known plans cost, and that programs of any plan compute the graph. */
+#include "replay.h"
+#include "support.h"
+#include "tiny_graph.h"
+
+enum { N_TOKENS = 3, N_ROWS = 2 };
+
+/* ---- single plans ---- */
+
+struct lowered {
+    struct arena arena;
+    struct graph *g;
+    struct plan *plan;
+    struct replay_case c;
+};
+
+static void lowered_open(struct lowered *l, const struct tiny_shape *shape, int n_devices) {
+    memset(l, 0, sizeof *l);
+    l->g = tiny_graph(&l->arena, shape);
+    l->plan = n_devices ? plan_even(&l->arena, l->g, n_devices) : plan_whole(&l->arena, l->g, 1, 0);
+}
+
+/* Lowers, and checks that the program computes the graph. */
+static const struct program *lower(struct lowered *l) {
+    struct rng rng;
+    rng_seed(&rng, 1);
+    TEST_OK(plan_check(l->g, l->plan, 1));
+    const struct program *p = program_lower(&l->arena, l->g, l->plan, N_TOKENS, N_ROWS);
+    l->c = (struct replay_case){l->g, l->plan, p, N_TOKENS, N_ROWS};
+    replay_check_form(&l->c);
+    for (int i = 0; i < 5; i++)
+        replay_run(&l->c, &rng);
+    assert_false(replay_has_race(&l->c, -1, -1));
+    return p;
+}
+
+/* Moves all parts of a block's ops to a device. */
+static void move_block(struct lowered *l, int block, int device) {
+    for (int op = l->g->blocks[block].op_begin; op < l->g->blocks[block].op_end; op++)
+        for (int i = l->plan->first[op]; i < l->plan->first[op + 1]; i++)
+            l->plan->parts[i].device = device;
+}
+
+static void one_device_copies_and_waits_for_nothing(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    const struct program *p = lower(&l);
+    assert_int_equal(p->n_copies, 0);
+    assert_int_equal(p->n_segments, 1);
+    assert_int_equal(p->segments[0].n_waits, 0);
+    assert_int_equal(p->n_steps, l.g->n_ops);
+    for (int i = 0; i < p->n_steps; i++)
+        assert_int_not_equal(p->steps[i].step.kind, STEP_COPY);
+    /* only the logits stand in the exchange */
+    assert_in_range(p->exchange_bytes, 4 * N_ROWS * l.g->n_vocab, 4 * N_ROWS * l.g->n_vocab + 63);
+    arena_free(&l.arena);
+}
+
+static void memory_does_not_grow_with_layers(void **state) {
+    (void)state;
+    for (int n_devices = 0; n_devices <= 3; n_devices++) {
+        int64_t local[3] = {0}, exchange = 0;
+        for (int n_layers = 4; n_layers <= 12; n_layers += 4) {
+            struct lowered l;
+            struct tiny_shape shape = tiny_plain;
+            shape.n_layers = n_layers;
+            lowered_open(&l, &shape, n_devices);
+            const struct program *p = lower(&l);
+            for (int d = 0; d < p->n_devices; d++) {
+                if (n_layers > 4) assert_int_equal(p->local_bytes[d], local[d]);
+                local[d] = p->local_bytes[d];
+            }
+            if (n_layers > 4) assert_int_equal(p->exchange_bytes, exchange);
+            exchange = p->exchange_bytes;
+            arena_free(&l.arena);
+        }
+    }
+}
+
+/* Embedding from the first device to each other; then, for each attention and feed-forward block,
+ * every device hands its partial sum over once. The residual stream is kept on all. */
+static void a_split_block_pays_one_exchange_a_direction(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_plain;
+    shape.n_heads = shape.n_kv_heads = 4;
+    for (int n_devices = 2; n_devices <= 4; n_devices++) {
+        struct lowered l;
+        lowered_open(&l, &shape, n_devices);
+        const struct program *p = lower(&l);
+        assert_int_equal(p->n_copies, 1 + 4 * n_devices);
+        int n_sums = 0;
+        for (int i = 0; i < p->n_steps; i++)
+            n_sums += p->steps[i].step.kind == STEP_SUM;
+        assert_int_equal(n_sums, 4 * n_devices); /* adds, the partial sums folded in */
+        arena_free(&l.arena);
+    }
+}
+
+static void a_chain_that_leaves_and_returns_crosses_twice(void **state) {
+    (void)state;
+    for (int block = 0; block < 4; block++) { /* each block but the head */
+        struct lowered l;
+        lowered_open(&l, &tiny_plain, 0);
+        l.plan->n_devices = 2;
+        move_block(&l, block, 1);
+        const struct program *p = lower(&l);
+        assert_int_equal(p->n_copies, 2);
+        assert_int_equal(p->n_segments, 3 + (block > 0 ? 0 : 0));
+        arena_free(&l.arena);
+    }
+}
+
+static void a_chain_that_goes_on_elsewhere_crosses_once(void **state) {
+    (void)state;
+    for (int from = 1; from < 5; from++) {
+        struct lowered l;
+        lowered_open(&l, &tiny_plain, 0);
+        l.plan->n_devices = 2;
+        for (int block = from; block < 5; block++)
+            move_block(&l, block, 1);
+        const struct program *p = lower(&l);
+        assert_int_equal(p->n_copies, 1);
+        assert_int_equal(p->n_segments, 2);
+        arena_free(&l.arena);
+    }
+}
+
+/* The order is that of devices, whichever part of the columns each has. */
+static void partial_sums_are_added_in_device_order(void **state) {
+    (void)state;
+    struct tiny_shape shape = tiny_plain;
+    shape.bias = true;
+    for (int reversed = 0; reversed < 2; reversed++) {
+        struct lowered l;
+        lowered_open(&l, &shape, 2);
+        for (int i = 0; reversed && i < l.plan->n_parts; i++)
+            l.plan->parts[i].device = 1 - l.plan->parts[i].device;
+        const struct program *p = lower(&l); /* the replay knows the order */
+        int n_partial = 0;
+        for (int i = 0; i < p->n_steps; i++) {
+            const struct step *s = &p->steps[i].step;
+            if (s->kind != STEP_SUM) continue;
+            assert_int_equal(s->n_in, 3); /* the residual stream, device 0, device 1 */
+            enum space own = SPACE_LOCAL, other = SPACE_EXCHANGE;
+            assert_int_equal(s->in[0].space, SPACE_LOCAL);
+            assert_int_equal(s->in[1].space, p->steps[i].device == 0 ? own : other);
+            assert_int_equal(s->in[2].space, p->steps[i].device == 1 ? own : other);
+            n_partial++;
+        }
+        assert_int_equal(n_partial, 8);
+        arena_free(&l.arena);
+    }
+}
+
+static void a_head_cut_by_columns_is_summed_on_the_first_device(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 2);
+    int head = tiny_op(l.g, "output");
+    for (int i = l.plan->first[head]; i < l.plan->first[head + 1]; i++) {
+        bool first = i == l.plan->first[head];
+        l.plan->parts[i].axis = AXIS_COLS;
+        l.plan->parts[i].begin = first ? 0 : 5;
+        l.plan->parts[i].end = first ? 5 : l.g->n_embd;
+    }
+    const struct program *p = lower(&l);
+    const struct program_step *last = &p->steps[p->n_steps - 1];
+    assert_int_equal(last->step.kind, STEP_SUM);
+    assert_int_equal(last->device, 0);
+    assert_int_equal(last->step.out.offset_bytes, p->logits_offset_bytes);
+    arena_free(&l.arena);
+}
+
+/* Devices without work have no segment, and nobody waits for them. */
+static void idle_devices_cost_nothing(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    l.plan->n_devices = 4;
+    const struct program *p = lower(&l);
+    assert_int_equal(p->n_segments, 1);
+    for (int d = 1; d < 4; d++)
+        assert_int_equal(p->local_bytes[d], 0);
+    arena_free(&l.arena);
+}
+
+/* ---- any plan ---- */
+
+static const struct tiny_shape shapes[] = {
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1},
+    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1},
+    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2},
+    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4},
+};
+
+static void random_open(struct lowered *l, uint64_t seed, struct rng *rng) {
+    const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
+    int row_group = max_int(shape->row_group, 1), n_devices = 1 + (int)(seed / 4 % 4);
+    rng_seed(rng, seed);
+    memset(l, 0, sizeof *l);
+    l->g = tiny_graph(&l->arena, shape);
+    l->plan = plan_random(&l->arena, l->g, n_devices, row_group, rng);
+    TEST_OK(plan_check(l->g, l->plan, row_group));
+    const struct program *p = program_lower(&l->arena, l->g, l->plan, N_TOKENS, N_ROWS);
+    l->c = (struct replay_case){l->g, l->plan, p, N_TOKENS, N_ROWS};
+}
+
+static void any_plan_computes_the_graph_in_any_order_of_segments(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        struct lowered l;
+        struct rng rng;
+        random_open(&l, seed, &rng);
+        replay_check_form(&l.c);
+        for (int i = 0; i < 4; i++)
+            replay_run(&l.c, &rng);
+        arena_free(&l.arena);
+    }
+}
+
+static void waits_order_every_conflict_in_the_exchange(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        struct lowered l;
+        struct rng rng;
+        random_open(&l, seed, &rng);
+        if (replay_has_race(&l.c, -1, -1)) fail_msg("seed %d: a wait is missing", (int)seed);
+        arena_free(&l.arena);
+    }
+}
+
+/* Two devices need every wait; with more, some follow from others. */
+static void few_waits_could_be_left_out(void **state) {
+    (void)state;
+    int n_waits = 0, n_needed = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct lowered l;
+        struct rng rng;
+        random_open(&l, seed, &rng);
+        const struct program *p = l.c.program;
+        for (int i = 0; i < p->n_segments; i++)
+            for (int j = 0; j < p->segments[i].n_waits; j++) {
+                bool needed = replay_has_race(&l.c, i, j);
+                n_waits++;
+                n_needed += needed;
+            }
+        arena_free(&l.arena);
+    }
+    print_message("%d of %d waits are needed\n", n_needed, n_waits);
+    assert_true(n_waits > 1000);
+    assert_true(n_needed * 10 >= n_waits * 9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_device_copies_and_waits_for_nothing),
+        cmocka_unit_test(memory_does_not_grow_with_layers),
+        cmocka_unit_test(a_split_block_pays_one_exchange_a_direction),
+        cmocka_unit_test(a_chain_that_leaves_and_returns_crosses_twice),
+        cmocka_unit_test(a_chain_that_goes_on_elsewhere_crosses_once),
+        cmocka_unit_test(partial_sums_are_added_in_device_order),
+        cmocka_unit_test(a_head_cut_by_columns_is_summed_on_the_first_device),
+        cmocka_unit_test(idle_devices_cost_nothing),
+        cmocka_unit_test(any_plan_computes_the_graph_in_any_order_of_segments),
+        cmocka_unit_test(waits_order_every_conflict_in_the_exchange),
+        cmocka_unit_test(few_waits_could_be_left_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+/* Every quantised type against the oracles of shared/models/quants: float activations to the bound
+ * of the README, 8-bit ones to theirs. */
+#include "agree.h"
+
+#include <math.h>
+
+#define F32_BOUND     2e-3
+#define Q8_MEAN_BOUND 0.2
+
+static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",   "Q8_0",   "Q2_K",  "Q3_K",
+                                    "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "Q4_K_M"};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+struct quant {
+    char model[512];
+    int32_t *prompt, *positions;
+    size_t n_prompt, n_positions;
+    struct test_npy logits;
+};
+
+static bool quant_open(const char *type, struct quant *q) {
+    char name[128], path[512];
+    snprintf(name, sizeof name, "models/quants/%s.gguf", type);
+    if (!test_shared_path(q->model, sizeof q->model, name)) return false;
+    test_shared_path(path, sizeof path, "models/quants/index.json");
+    json_t *index = test_json_read(path);
+    const json_t *entry = test_json_get(test_json_get(index, "types"), type);
+    q->prompt = test_json_ids(test_json_get(entry, "prompt"), &q->n_prompt);
+    q->positions = test_json_ids(test_json_get(entry, "logits_positions"), &q->n_positions);
+    json_decref(index);
+    snprintf(name, sizeof name, "models/quants/%s.logits.npy", type);
+    test_shared_path(path, sizeof path, name);
+    test_npy_read(path, &q->logits);
+    return true;
+}
+
+static void quant_close(struct quant *q) {
+    free(q->prompt), free(q->positions);
+    test_npy_free(&q->logits);
+}
+
+struct difference {
+    double max, mean;
+};
+
+static struct difference difference_of(const struct quant *q, const ats_options *options,
+                                       size_t chunk) {
+    ats_engine *e = agree_open(options);
+    size_t width = (size_t)agree_vocab(e);
+    float *logits = agree_logits(e, q->prompt, q->n_prompt, chunk);
+    struct difference d = {0, 0};
+    for (size_t i = 0; i < q->n_positions; i++)
+        for (size_t j = 0; j < width; j++) {
+            float got = logits[(size_t)q->positions[i] * width + j];
+            double diff = fabs((double)got - (double)q->logits.data[i * width + j]);
+            d.max = diff <= d.max ? d.max : diff; /* NaN sticks */
+            d.mean += diff / (double)(q->n_positions * width);
+        }
+    free(logits);
+    ats_engine_close(e);
+    return d;
+}
+
+static void float_activations_equal_the_oracles(void **state) {
+    (void)state;
+    for (int i = 0; i < N_TYPES; i++) {
+        struct quant q;
+        if (!quant_open(types[i], &q)) skip();
+        ats_options options = agree_options(q.model);
+        for (size_t chunk = 0; chunk < 2; chunk++) {
+            struct difference d = difference_of(&q, &options, chunk);
+            if (!(d.max <= F32_BOUND)) fail_msg("%s: f32 differs by %g", types[i], d.max);
+        }
+        quant_close(&q);
+    }
+}
+
+static void eight_bit_activations_stay_close(void **state) {
+    (void)state;
+    static const char *const isas[] = {"native", "ref"};
+    for (int i = 0; i < N_TYPES; i++) {
+        struct quant q;
+        if (!quant_open(types[i], &q)) skip();
+        for (int j = 0; j < 2; j++) {
+            ats_options options = agree_options(q.model);
+            options.math = ATS_MATH_DEFAULT;
+            options.cpu_isa = isas[j];
+            struct difference d = difference_of(&q, &options, 0);
+            if (!(d.mean <= Q8_MEAN_BOUND) || !(d.mean > 1e-6))
+                fail_msg("%s: q8 (%s) differs by %g on average", types[i], isas[j], d.mean);
+            print_message("%-7s %-6s q8: mean %.3f, max %.3f\n", types[i], isas[j], d.mean, d.max);
+        }
+        quant_close(&q);
+    }
+}
+
+/* f16 caches: the bound of the README's "F16 KV" row for dense models; q8_0 caches: rounding to 8
+ * bits, held to the bound of 8-bit activations. */
+static void smaller_kv_types_stay_close(void **state) {
+    (void)state;
+    static const struct {
+        ats_kv_type k, v;
+        double max, mean;
+    } ways[] = {{ATS_KV_F16, ATS_KV_F16, 0.2, Q8_MEAN_BOUND},
+                {ATS_KV_Q8_0, ATS_KV_Q8_0, INFINITY, Q8_MEAN_BOUND},
+                {ATS_KV_F16, ATS_KV_Q8_0, INFINITY, Q8_MEAN_BOUND}};
+    struct quant q;
+    if (!quant_open("Q8_0", &q)) skip();
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        ats_options options = agree_options(q.model);
+        options.kv_k = ways[i].k;
+        options.kv_v = ways[i].v;
+        struct difference d = difference_of(&q, &options, 5);
+        if (!(d.max <= ways[i].max) || !(d.mean <= ways[i].mean) || !(d.max > 0))
+            fail_msg("KV types %d and %d: max %g, mean %g", (int)ways[i].k, (int)ways[i].v, d.max,
+                     d.mean);
+    }
+    quant_close(&q);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float_activations_equal_the_oracles),
+        cmocka_unit_test(eight_bit_activations_stay_close),
+        cmocka_unit_test(smaller_kv_types_stay_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
