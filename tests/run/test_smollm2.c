@@ -1,0 +1,168 @@
+/* The one real model, SmolLM2-135M-Instruct Q4_1: against Hugging Face in float, against a peer's
+ * answers and perplexity (tests/fixtures) in the default arithmetic. */
+#include "agree.h"
+
+#include <math.h>
+#include "base/file.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define N_WINDOWS 2 /* of 29; sanitizers make a round many times slower */
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define N_WINDOWS 2
+#endif
+#endif
+#ifndef N_WINDOWS
+#define N_WINDOWS 29
+#endif
+
+static ats_options model_options(const char *path, ats_math math) {
+    ats_options o = agree_options(path);
+    o.n_ctx = 512;
+    o.math = math;
+    if (math == ATS_MATH_DEFAULT) o.kv_k = o.kv_v = ATS_KV_F16;
+    return o;
+}
+
+static double nll(const float *row, int n, int32_t token) {
+    double max = (double)row[agree_argmax(row, n)], sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)row[i] - max);
+    return max + log(sum) - (double)row[token];
+}
+
+static json_t *fixture(const char *name) {
+    char relative[256], path[512];
+    snprintf(relative, sizeof relative, "tests/fixtures/%s", name);
+    test_source_path(path, sizeof path, relative);
+    return test_json_read(path);
+}
+
+static void float_arithmetic_equals_hugging_face(void **state) {
+    (void)state;
+    char model[512], path[512];
+    if (!test_model_path(model, sizeof model)) skip();
+    if (!test_shared_path(path, sizeof path, "models/smollm2/ref.json")) skip();
+    json_t *ref = test_json_read(path);
+    struct test_npy last;
+    test_shared_path(path, sizeof path, "models/smollm2/logits_last.npy");
+    test_npy_read(path, &last);
+    size_t n, n_greedy;
+    int32_t *prompt = test_json_ids(test_json_get(ref, "prompt"), &n), got[48];
+    int32_t *greedy = test_json_ids(test_json_get(ref, "greedy"), &n_greedy);
+    assert_int_equal(n_greedy, 48);
+
+    ats_options options = model_options(model, ATS_MATH_F32);
+    ats_engine *e = agree_open(&options);
+    float *logits = agree_logits(e, prompt, n, 0);
+    double d = test_max_abs_diff(logits + (n - 1) * last.n, last.data, last.n);
+    print_message("float, last position: max %.2g\n", d);
+    assert_true(d <= 5e-3);
+    agree_greedy(e, prompt, n, got, n_greedy);
+    assert_memory_equal(got, greedy, sizeof got);
+
+    free(logits), free(prompt), free(greedy);
+    test_npy_free(&last);
+    json_decref(ref);
+    ats_engine_close(e);
+}
+
+struct agreement {
+    int n, n_equal, n_far; /* far: another token, and the peer's over 1.0 behind our best */
+    double nll, peer_nll;
+};
+
+/* Teacher-forced along what the peer wrote for one prompt. */
+static void add_answer(ats_engine *e, const json_t *answer, struct agreement *a) {
+    size_t n_prompt, n_written;
+    int32_t *prompt = test_json_ids(test_json_get(answer, "prompt_ids"), &n_prompt);
+    int32_t *written = test_json_ids(test_json_get(answer, "written_ids"), &n_written);
+    const json_t *logprobs = test_json_get(answer, "logprobs");
+    int width = agree_vocab(e);
+    ats_session *s;
+    TEST_OK(ats_session_open(e, &s));
+    ats_run run = {s, prompt, n_prompt, ATS_WANT_LAST, NULL};
+    for (size_t i = 0; i < n_written; i++) {
+        TEST_OK(ats_eval(e, &run, 1));
+        const float *row = ats_session_logits(s);
+        int32_t best = agree_argmax(row, width);
+        a->n++;
+        a->n_equal += best == written[i];
+        a->n_far += row[best] - row[written[i]] > 1;
+        a->nll += nll(row, width, written[i]);
+        a->peer_nll -= json_number_value(json_array_get(logprobs, i));
+        run = (ats_run){s, &written[i], 1, ATS_WANT_LAST, NULL};
+    }
+    ats_session_close(s);
+    free(prompt), free(written);
+}
+
+static void default_arithmetic_follows_the_peer(void **state) {
+    (void)state;
+    char model[512];
+    if (!test_model_path(model, sizeof model)) skip();
+    ats_options options = model_options(model, ATS_MATH_DEFAULT);
+    ats_engine *e = agree_open(&options);
+    json_t *peer = fixture("smollm2_peer.json");
+    const json_t *answers = test_json_get(peer, "prompts");
+    struct agreement a = {0};
+    for (size_t i = 0; i < json_array_size(answers); i++)
+        add_answer(e, json_array_get(answers, i), &a);
+    print_message("top-1 equal %d of %d, far %d, NLL %.4f, the peer's %.4f\n", a.n_equal, a.n,
+                  a.n_far, a.nll / a.n, a.peer_nll / a.n);
+    assert_int_equal(a.n, 640);
+    assert_true(a.n_equal >= 0.97 * a.n);
+    assert_int_equal(a.n_far, 0);
+    assert_true(fabs(a.nll - a.peer_nll) / a.n <= 0.01);
+    json_decref(peer);
+    ats_engine_close(e);
+}
+
+/* Sum of the NLL of the second half of a window's tokens. */
+static double window_nll(ats_engine *e, const int32_t *ids, int n, int first) {
+    int width = agree_vocab(e);
+    float *logits = agree_logits(e, ids, (size_t)n, 0);
+    double sum = 0;
+    for (int i = first; i < n; i++)
+        sum += nll(logits + (size_t)(i - 1) * (size_t)width, width, ids[i]);
+    free(logits);
+    return sum;
+}
+
+static void perplexity_equals_the_peers(void **state) {
+    (void)state;
+    char model[512], path[512], *text;
+    size_t n_bytes, n_ids;
+    int32_t *ids;
+    if (!test_model_path(model, sizeof model)) skip();
+    json_t *peer = fixture("smollm2_perplexity.json");
+    test_source_path(path, sizeof path, "tests/fixtures/text.txt");
+    TEST_OK(file_read(path, 1 << 20, &text, &n_bytes));
+    ats_options options = model_options(model, ATS_MATH_DEFAULT);
+    ats_engine *e = agree_open(&options);
+    TEST_OK(ats_tokenize(e, text, n_bytes, ATS_TOKENIZE_SPECIAL, &ids, &n_ids));
+    int size = (int)json_integer_value(test_json_get(peer, "window_tokens"));
+    int first = (int)json_integer_value(test_json_get(peer, "first_scored"));
+    assert_int_equal(n_ids, json_integer_value(test_json_get(peer, "n_tokens")));
+    double sum = 0;
+    for (int i = 0; i < N_WINDOWS; i++)
+        sum += window_nll(e, ids + i * size, size, first);
+    double ours = exp(sum / N_WINDOWS / (size - first));
+    double theirs =
+        json_number_value(json_array_get(test_json_get(peer, "running_perplexity"), N_WINDOWS - 1));
+    print_message("perplexity over %d windows: %.4f, the peer's %.4f\n", N_WINDOWS, ours, theirs);
+    assert_true(fabs(ours / theirs - 1) <= 0.005);
+    ats_free(ids);
+    free(text);
+    json_decref(peer);
+    ats_engine_close(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float_arithmetic_equals_hugging_face),
+        cmocka_unit_test(default_arithmetic_follows_the_peer),
+        cmocka_unit_test(perplexity_equals_the_peers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
