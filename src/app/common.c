@@ -44,7 +44,7 @@ static const char *status_name(ats_status status) {
     switch (status) {
 #define STATUS_NAME(name, value, text)                                                             \
     case name:                                                                                     \
-        return #name + 4;
+        return &#name[4]; /* without ATS_ */
         ATS_STATUS_MAP(STATUS_NAME)
 #undef STATUS_NAME
     }

@@ -80,6 +80,7 @@ enum line_result line_read(struct line_editor *e, const char *prompt, struct buf
     e->prompt = prompt;
     int n = 0;
     el_resize(e->edit);
+    el_set(e->edit, EL_PREP_TERM, 1); /* before the prompt: a Ctrl-D typed at it must not be lost */
     const char *text = el_gets(e->edit, &n);
     if (interrupt_pending()) return LINE_INTERRUPTED;
     if (!text || n <= 0) return LINE_END;

@@ -92,7 +92,9 @@ static void on_signal(int number) {
 }
 
 void interrupt_install(void) {
-    struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: reads end */
+    /* Restarting keeps output whole; interrupt_read_byte() waits in ppoll(), which never restarts.
+     */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

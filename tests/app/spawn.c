@@ -33,12 +33,14 @@ int spawn_setup(void **state) {
 }
 
 void spawn_env(const char *text) {
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
-    if (strchr(text, '='))
-        setenv(name, strchr(text, '=') + 1, 1);
-    else
+    char *name = strdup(text), *equals = strchr(name, '=');
+    if (equals) {
+        *equals = 0;
+        setenv(name, equals + 1, 1);
+    } else {
         unsetenv(name);
+    }
+    free(name);
 }
 
 void spawned_free(struct spawned *s) {
