@@ -14,11 +14,24 @@
  */
 enum {
     MAX_THREADS = 512,
-    N_BITS = 10,          /* of the start word: n of the run; the rest counts runs */
-    SPIN_NS = 50000,      /* longer than the gaps between operators of a round */
-    SPIN_CROWD_NS = 2000, /* more threads than CPUs: whom we wait for may need this CPU */
-    SPIN_PAUSES = 32,     /* between two looks at the clock */
+    N_BITS = 10,     /* of the start word: n of the run; the rest counts runs */
+    SPIN_NS = 50000, /* longer than the gaps between operators of a round */
+    SPIN_BRIEF_NS = 2000,
+    MAX_STREAK = 4,
+    SPIN_PAUSES = 32, /* between two looks at the clock */
 };
+
+/*
+ * How long a thread spins. Where CPUs are short (other programs, more threads than CPUs), whom we
+ * wait for may need this very CPU, and spinning only delays it. Spins in vain tell: one is nothing
+ * (the caller has other work between rounds), several in a row make the next ones brief, with a
+ * full one in between to see whether times are better.
+ */
+struct spin {
+    int streak;  /* full spins in vain, in a row */
+    int n_brief; /* brief ones until the next full one */
+};
+static _Thread_local struct spin spin;
 
 struct sleepers {
     pthread_mutex_t mutex;
@@ -44,7 +57,6 @@ struct thread_pool {
     _Alignas(64) struct sleepers barrier_sleepers;
     struct worker *workers; /* (size - 1), owned */
     int size;
-    uint64_t spin_ns;
     atomic_bool stop, busy;
     /* Of the current run; written only while no worker takes part in one. */
     pool_fn *fn;
@@ -77,18 +89,31 @@ static void wake(struct sleepers *s) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-/* Returns once *word differs from `old`. */
-static void wait_change(atomic_uint *word, unsigned old, struct sleepers *s, uint64_t spin_ns) {
-    uint64_t until = 0;
-    for (;;) {
+static bool spin_change(atomic_uint *word, unsigned old, uint64_t spin_ns) {
+    for (uint64_t until = 0;;) {
         for (int i = 0; i < SPIN_PAUSES; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != old) return;
+            if (atomic_load_explicit(word, memory_order_acquire) != old) return true;
             cpu_pause();
         }
         uint64_t now = clock_ns();
         if (until == 0) until = now + spin_ns;
-        if (now >= until) break;
+        if (now >= until) return false;
     }
+}
+
+/* Returns once *word differs from `old`. */
+static void wait_change(atomic_uint *word, unsigned old, struct sleepers *s) {
+    bool brief = spin.n_brief > 0;
+    bool changed = spin_change(word, old, brief ? SPIN_BRIEF_NS : SPIN_NS);
+    if (brief) {
+        spin.n_brief--;
+    } else if (changed) {
+        spin.streak = 0;
+    } else {
+        spin.streak = min_int(spin.streak + 1, MAX_STREAK);
+        spin.n_brief = (1 << spin.streak) - 2;
+    }
+    if (changed) return;
     pthread_mutex_lock(&s->mutex);
     atomic_fetch_add(&s->n_asleep, 1);
     while (atomic_load(word) == old)
@@ -102,7 +127,7 @@ static void *worker_main(void *arg) {
     struct thread_pool *pool = w->pool;
     unsigned seen = 0;
     for (;;) {
-        wait_change(&pool->start, seen, &w->sleepers, pool->spin_ns);
+        wait_change(&pool->start, seen, &w->sleepers);
         if (atomic_load(&pool->stop)) return NULL;
         seen = atomic_load(&pool->start);
         /* Whoever is not in the run must not look at it: the next one may be being written. */
@@ -134,7 +159,6 @@ ats_status thread_pool_open(int n_threads, struct thread_pool **out) {
     sleepers_init(&pool->barrier_sleepers);
     pool->workers = workers;
     pool->size = 1;
-    pool->spin_ns = n_threads <= cpu_count_usable() ? SPIN_NS : SPIN_CROWD_NS;
     for (int i = 0; i < n_threads - 1; i++) {
         struct worker *w = &workers[i];
         w->pool = pool;
@@ -186,7 +210,7 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
         for (int i = 0; i < n - 1; i++)
             wake(&pool->workers[i].sleepers);
         fn(arg, 0, n);
-        wait_change(&pool->done, old_done, &pool->done_sleepers, pool->spin_ns);
+        wait_change(&pool->done, old_done, &pool->done_sleepers);
     } else {
         fn(arg, 0, 1);
     }
@@ -203,7 +227,7 @@ void thread_pool_barrier(struct thread_pool *pool) {
         atomic_store(&pool->phase, phase + 1);
         wake(&pool->barrier_sleepers);
     } else {
-        wait_change(&pool->phase, phase, &pool->barrier_sleepers, pool->spin_ns);
+        wait_change(&pool->phase, phase, &pool->barrier_sleepers);
     }
 }
 
