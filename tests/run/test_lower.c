@@ -106,7 +106,7 @@ static void a_chain_that_leaves_and_returns_crosses_twice(void **state) {
         move_block(&l, block, 1);
         const struct program *p = lower(&l);
         assert_int_equal(p->n_copies, 2);
-        assert_int_equal(p->n_segments, 3 + (block > 0 ? 0 : 0));
+        assert_int_equal(p->n_segments, 3);
         arena_free(&l.arena);
     }
 }
@@ -230,10 +230,11 @@ static void waits_order_every_conflict_in_the_exchange(void **state) {
     }
 }
 
-/* Two devices need every wait; with more, some follow from others. */
+/* How many waits there are over 200 plans, and without how many of them something goes wrong. Of
+ * three devices, what one waits for may follow from what it heard of another. */
 static void few_waits_could_be_left_out(void **state) {
     (void)state;
-    int n_waits = 0, n_needed = 0;
+    int n_waits[5] = {0}, n_needed[5] = {0};
     for (uint64_t seed = 1; seed <= 200; seed++) {
         struct lowered l;
         struct rng rng;
@@ -241,15 +242,17 @@ static void few_waits_could_be_left_out(void **state) {
         const struct program *p = l.c.program;
         for (int i = 0; i < p->n_segments; i++)
             for (int j = 0; j < p->segments[i].n_waits; j++) {
-                bool needed = replay_has_race(&l.c, i, j);
-                n_waits++;
-                n_needed += needed;
+                n_waits[p->n_devices]++;
+                n_needed[p->n_devices] += replay_has_race(&l.c, i, j);
             }
         arena_free(&l.arena);
     }
-    print_message("%d of %d waits are needed\n", n_needed, n_waits);
-    assert_true(n_waits > 1000);
-    assert_true(n_needed * 10 >= n_waits * 9);
+    assert_int_equal(n_waits[1], 0);
+    for (int n = 2; n <= 4; n++) {
+        print_message("%d devices: %d of %d waits are needed\n", n, n_needed[n], n_waits[n]);
+        assert_true(n_waits[n] > 200);
+        assert_true(n_needed[n] * 5 >= n_waits[n] * 4);
+    }
 }
 
 int main(void) {
