@@ -93,16 +93,19 @@ ALWAYS_INLINE void f32_tile(const vf *panel, int n_cols, struct f32_view x, int 
     }
 }
 
-/* n at most TILE_TOKENS: split into tiles of a constant size. Not inlined: every type shares it. */
+/* n of 1 to TILE_TOKENS tokens. Not inlined: every type shares it. */
 static __attribute__((noinline)) void f32_tiles(const vf *panel, int n_cols, struct f32_view x,
                                                 int n, vf *acc) {
-    for (; n >= 8 && TILE_TOKENS >= 8; n -= 8, acc += 8, x.x += 8 * x.stride)
-        f32_tile(panel, n_cols, x, TILE_TOKENS >= 8 ? 8 : 1, acc);
-    for (; n >= 4; n -= 4, acc += 4, x.x += 4 * x.stride)
-        f32_tile(panel, n_cols, x, 4, acc);
-    for (; n >= 2; n -= 2, acc += 2, x.x += 2 * x.stride)
-        f32_tile(panel, n_cols, x, 2, acc);
-    if (n > 0) f32_tile(panel, n_cols, x, 1, acc);
+    switch (n) {
+    case 1: f32_tile(panel, n_cols, x, 1, acc); break;
+    case 2: f32_tile(panel, n_cols, x, 2, acc); break;
+    case 3: f32_tile(panel, n_cols, x, 3, acc); break;
+    case 4: f32_tile(panel, n_cols, x, 4, acc); break;
+    case 5: f32_tile(panel, n_cols, x, min_int(5, TILE_TOKENS), acc); break;
+    case 6: f32_tile(panel, n_cols, x, min_int(6, TILE_TOKENS), acc); break;
+    case 7: f32_tile(panel, n_cols, x, min_int(7, TILE_TOKENS), acc); break;
+    default: f32_tile(panel, n_cols, x, TILE_TOKENS, acc); break;
+    }
 }
 
 /* What one product is, besides its rows. */

@@ -105,21 +105,28 @@ ALWAYS_INLINE void q8_sums(struct q8_format f, const struct q8_view *x, int n_to
     }
 }
 
-/* One token: each block is used as soon as it is unpacked. The rows of the next group are fetched
- * meanwhile, in the order of memory: 16 rows side by side are more streams than a prefetcher
- * follows. */
+/* Fetches the bytes of the next row group that lie where this block's lie in this one. Memory is
+ * then read in its own order: LANES rows side by side are more streams than a prefetcher follows.
+ * Into the second-level cache (locality 2): a group of long rows is larger than the first. */
+ALWAYS_INLINE void fetch_ahead(const uint8_t *next, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(next + at, 0, 2);
+}
+
+/* One token: each block is used as soon as it is unpacked. next: the rows of the next group. */
 ALWAYS_INLINE void q8_single(struct q8_format f, unpack_fn *unpack, const uint8_t *const *row,
                              size_t block_bytes, const struct q8_view *x, const uint8_t *next,
                              int n_rows, float *out) {
     vf acc = vf_zero();
     const int n_units = x->n_cols / 32 / f.n_blocks;
+    const size_t fetch_bytes = block_bytes * LANES / (size_t)f.n_blocks;
     for (int u = 0; u < n_units; u++) {
         struct wblock unit[8];
         unpack(row, (size_t)u * block_bytes, unit);
-        for (size_t at = 0; at < block_bytes * LANES; at += 64)
-            __builtin_prefetch(next + (size_t)u * block_bytes * LANES + at);
-        for (int b = 0; b < f.n_blocks; b++)
+        for (int b = 0; b < f.n_blocks; b++, next += fetch_bytes) {
+            fetch_ahead(next, fetch_bytes);
             q8_block(f, unit + b, x, u * f.n_blocks + b, 1, &acc);
+        }
     }
     store_rows(out, acc, n_rows);
 }
