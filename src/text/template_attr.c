@@ -163,17 +163,16 @@ ats_status get_item(struct render *r, struct value v, struct value key, struct v
 
 /* ---- slices ---- */
 
-static ats_status slice_bound(struct value v, int64_t n, int64_t step, int64_t missing,
-                              int64_t *out) {
-    *out = missing;
-    if (v.kind == V_NONE) return ATS_OK;
-    if (v.kind == V_UNDEFINED) return fail_undefined(v);
-    if (!is_integral(v))
-        return fail(ATS_BAD_INPUT, "slice bounds must be integers, not '%s'", type_name(v));
+/* One bound as Python clamps it; v is an integer or none. */
+static int64_t slice_bound(struct value v, int64_t n, int64_t step, int64_t missing) {
+    if (v.kind == V_NONE) return missing;
     int64_t i = integral(v), least = step < 0 ? -1 : 0, most = step < 0 ? n - 1 : n;
     if (i < 0) i += n;
-    *out = max_i64(min_i64(i, most), least);
-    return ATS_OK;
+    return max_i64(min_i64(i, most), least);
+}
+
+static bool is_bound(struct value v) {
+    return v.kind == V_NONE || is_integral(v);
 }
 
 /* Every step-th code point from start; the plain case borrows the text. */
@@ -198,22 +197,39 @@ static ats_status slice_string(struct render *r, struct value v, int64_t start, 
     return ATS_OK;
 }
 
+/* A slice of a range is a range. */
+static ats_status slice_range(struct render *r, const struct range *whole, int64_t from, int64_t to,
+                              int64_t by, int64_t count, struct value *out) {
+    char *p;
+    TRY(make_bytes(r, sizeof(struct range), &p));
+    struct range *range = (struct range *)(void *)p;
+    *range = (struct range){.n = count, .step = whole->step};
+    if (__builtin_mul_overflow(whole->step, by, &range->step) ||
+        __builtin_mul_overflow(whole->step, from, &range->start) ||
+        __builtin_add_overflow(whole->start, range->start, &range->start) ||
+        __builtin_mul_overflow(whole->step, to, &range->stop) ||
+        __builtin_add_overflow(whole->start, range->stop, &range->stop))
+        return fail(ATS_BAD_INPUT, "integer overflow in the slice of a range");
+    *out = (struct value){.kind = V_RANGE, .range = range};
+    return ATS_OK;
+}
+
 ats_status get_slice(struct render *r, struct value v, struct value start, struct value stop,
                      struct value step, struct value *out) {
     if (v.kind == V_UNDEFINED) return fail_undefined(v);
-    if (!is_string(v) && v.kind != V_LIST && v.kind != V_TUPLE && v.kind != V_RANGE)
-        return fail(ATS_BAD_INPUT, "'%s' object cannot be sliced", type_name(v));
-    int64_t n = length(v), by = 1, from, to;
-    if (step.kind != V_NONE && !is_integral(step))
-        return fail(ATS_BAD_INPUT, "slice bounds must be integers, not '%s'", type_name(step));
-    if (step.kind != V_NONE) by = integral(step);
+    bool sequence = is_string(v) || v.kind == V_LIST || v.kind == V_TUPLE || v.kind == V_RANGE;
+    if (!sequence) return fail(ATS_BAD_INPUT, "'%s' object cannot be sliced", type_name(v));
+    if (!is_bound(start) || !is_bound(stop) || !is_bound(step))
+        return fail(ATS_BAD_INPUT, "slice bounds must be integers");
+    int64_t n = length(v), by = step.kind == V_NONE ? 1 : integral(step);
     if (by == 0) return fail(ATS_BAD_INPUT, "slice step cannot be zero");
     by = max_i64(min_i64(by, INT32_MAX), -INT32_MAX); /* beyond any length: the same */
-    TRY(slice_bound(start, n, by, by < 0 ? n - 1 : 0, &from));
-    TRY(slice_bound(stop, n, by, by < 0 ? -1 : n, &to));
+    int64_t from = slice_bound(start, n, by, by < 0 ? n - 1 : 0);
+    int64_t to = slice_bound(stop, n, by, by < 0 ? -1 : n);
     int64_t count = by > 0 ? (to - from + by - 1) / by : (from - to - by - 1) / -by;
     if (count < 0) count = 0;
     if (is_string(v)) return slice_string(r, v, from, by, count, out);
+    if (v.kind == V_RANGE) return slice_range(r, v.range, from, to, by, count, out);
     struct list *list;
     TRY(charge(r, (size_t)count));
     TRY(list_new(r, (size_t)count, &list));

@@ -50,9 +50,8 @@ static ats_status f_title(struct render *r, struct value in, const struct args *
         uint32_t cp = text_next(in.s, in.n, &i);
         bool breaks = text_is_space(cp) || (cp < 0x80 && cp > 0 && strchr("-({[<", (int)cp));
         char bytes[4];
-        utf8proc_int32_t c = (utf8proc_int32_t)cp;
-        c = start ? utf8proc_toupper(c) : utf8proc_tolower(c);
-        TRY(put(r, b, bytes, (size_t)utf8_encode((uint32_t)c, bytes)));
+        int n = utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), bytes);
+        TRY(start ? text_put_upper(r, b, cp, false) : put(r, b, bytes, (size_t)n));
         start = breaks;
     }
     return scratch_end(r, b, out);
@@ -192,13 +191,14 @@ static ats_status f_truncate(struct render *r, struct value in, const struct arg
     arg_bool(slots[1], &kill_words);
     TRY(arg_string(slots[2], "end", &end));
     TRY(arg_int(slots[3], "leeway", &leeway));
-    if (!is_string(in)) return fail(ATS_BAD_INPUT, "needs a string, not '%s'", type_name(in));
+    int64_t n = length(in);
+    if (n < 0) return fail(ATS_BAD_INPUT, "object of type '%s' has no len()", type_name(in));
     int64_t n_end = (int64_t)text_length(end.s, end.n);
     if (max < n_end || leeway < 0) return fail(ATS_BAD_INPUT, "length or leeway out of range");
     *out = in;
+    if (max > INT32_MAX || leeway > INT32_MAX || n <= max + leeway) return ATS_OK;
+    if (!is_string(in)) return fail(ATS_BAD_INPUT, "needs a string, not '%s'", type_name(in));
     TRY(charge(r, in.n / 16));
-    if (max > INT32_MAX || leeway > INT32_MAX) return ATS_OK;
-    if ((int64_t)text_length(in.s, in.n) <= max + leeway) return ATS_OK;
     struct value head = value_string(in.s, text_offset(in.s, in.n, (size_t)(max - n_end)));
     if (!kill_words) {
         const char *blank = memrchr(head.s, ' ', head.n);
@@ -289,6 +289,7 @@ static ats_status f_int(struct render *r, struct value in, const struct args *ar
     TRY(take_args(args, "default base", 2, slots));
     TRY(arg_int(slots[1], "base", &base));
     if (base < 2 || base > 36) return fail(ATS_BAD_INPUT, "base out of range");
+    if (in.kind == V_UNDEFINED) return fail_undefined(in);
     bool ok = is_integral(in);
     if (ok) i = integral(in);
     if (in.kind == V_FLOAT) ok = float_to_int(in.f, &i);
@@ -307,6 +308,7 @@ static ats_status f_float(struct render *r, struct value in, const struct args *
     double f = 0.0;
     TRY(charge(r, 0));
     TRY(take_args(args, "default", 1, &slot));
+    if (in.kind == V_UNDEFINED) return fail_undefined(in);
     bool ok = is_number(in);
     if (ok) f = number(in);
     if (is_string(in)) ok = number_text(in, text, sizeof text, &n) && parse_float(text, n, &f);
@@ -360,7 +362,7 @@ static ats_status f_round(struct render *r, struct value in, const struct args *
         return fail(ATS_BAD_INPUT, "method must be common, ceil or floor");
     if (up || down) {
         double unit = pow(10.0, (double)precision), scaled = number(in) * unit;
-        *out = value_float((up ? ceil(scaled) : floor(scaled)) / unit);
+        *out = value_float(((up ? ceil(scaled) : floor(scaled)) + 0.0) / unit);
     } else if (in.kind == V_FLOAT) {
         *out = value_float(round_digits(in.f, precision));
     } else if (precision >= 0) {
@@ -467,7 +469,7 @@ static ats_status f_urlencode(struct render *r, struct value in, const struct ar
                               struct value *out) {
     TRY(no_args(args));
     bool pairs = in.kind == V_DICT || in.kind == V_LIST || in.kind == V_TUPLE ||
-                 in.kind == V_VIEW || in.kind == V_ITER;
+                 in.kind == V_VIEW || in.kind == V_RANGE || in.kind == V_ITER;
     if (in.kind == V_DICT) in = (struct value){.kind = V_VIEW, .tag = VIEW_ITEMS, .dict = in.dict};
     struct list *items, *pair;
     if (pairs) TRY(to_list(r, in, &items));

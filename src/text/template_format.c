@@ -296,8 +296,10 @@ ats_status format_percent(struct render *r, struct value format, struct value ar
         TRY(charge(r, 0));
         TRY(percent_field(r, b, &p, format, &i));
     }
-    bool dict = args.kind == V_DICT || args.kind == V_LIST; /* may stay unused, as in Python */
-    if (!dict && p.n_used < (p.single ? 1 : args.list->n))
+    /* what has items by key may stay unused, as in Python */
+    bool mapping = args.kind == V_DICT || args.kind == V_LIST || args.kind == V_RANGE ||
+                   args.kind == V_UNDEFINED;
+    if (!mapping && p.n_used < (p.single ? 1 : args.list->n))
         return fail(ATS_BAD_INPUT, "not all arguments of the format were used");
     TRY(scratch_end(r, b, out));
     out->tag = format.tag;
@@ -452,6 +454,18 @@ static ats_status brace_field(struct render *r, struct buf *b, const struct args
     return put_brace_field(r, b, v, colon ? colon + 1 : "", n_spec);
 }
 
+/* The same, escaped if the format is Markup. */
+static ats_status brace_text(struct render *r, struct buf *b, const struct args *args,
+                             const char *s, size_t n, int64_t *next, bool markup) {
+    struct value v;
+    if (!markup) return brace_field(r, b, args, s, n, next);
+    struct buf *field = scratch_begin(r);
+    TRY(brace_field(r, field, args, s, n, next));
+    TRY(scratch_end(r, field, &v));
+    TRY(text_escape(r, v, &v));
+    return put(r, b, v.s, v.n);
+}
+
 ats_status format_braces(struct render *r, struct value format, const struct args *args,
                          struct value *out) {
     const char *s = format.s;
@@ -476,7 +490,7 @@ ats_status format_braces(struct render *r, struct value format, const struct arg
             end++;
         if (end >= n) return fail(ATS_BAD_INPUT, "'{' without '}' in the format");
         if (s[end] == '{') return fail(ATS_BAD_INPUT, "fields inside fields are not supported");
-        TRY(brace_field(r, b, args, s + start, end - start, &next));
+        TRY(brace_text(r, b, args, s + start, end - start, &next, format.tag != 0));
         i = end + 1;
     }
     TRY(scratch_end(r, b, out));

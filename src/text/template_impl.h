@@ -337,6 +337,7 @@ const struct test *test_find(const char *name, size_t n);
 const struct filter *sequence_filter_find(const char *name, size_t n);
 
 /* ---- pieces that filters and methods share ---- */
+MUST_CHECK ats_status text_put_upper(struct render *r, struct buf *b, uint32_t cp, bool title);
 MUST_CHECK ats_status text_upper(struct render *r, struct value s, struct value *out);
 MUST_CHECK ats_status text_lower(struct render *r, struct value s, struct value *out);
 MUST_CHECK ats_status text_capitalize(struct render *r, struct value s, struct value *out);

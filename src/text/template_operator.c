@@ -131,6 +131,14 @@ static double float_modulo(double a, double b) {
     return m == 0.0 ? copysign(0.0, b) : m;
 }
 
+static double float_floor_divide(double a, double b) {
+    double rest = fmod(a, b), quotient = (a - rest) / b;
+    if (rest != 0.0 && (rest < 0.0) != (b < 0.0)) quotient -= 1.0;
+    if (quotient == 0.0) return copysign(0.0, a / b);
+    double whole = floor(quotient); /* the division above may have rounded down */
+    return quotient - whole > 0.5 ? whole + 1.0 : whole;
+}
+
 static ats_status divide(int op, struct value a, struct value b, struct value *out) {
     const char *name = op == '/' ? "/" : op == '%' ? "%" : "//";
     if (!is_number(a) || !is_number(b)) return fail_types(name, a, b);
@@ -144,8 +152,7 @@ static ats_status divide(int op, struct value a, struct value b, struct value *o
     } else if (op == '%') {
         *out = value_float(float_modulo(number(a), number(b)));
     } else {
-        double x = number(a), y = number(b);
-        *out = value_float(floor((x - float_modulo(x, y)) / y + 0.5));
+        *out = value_float(float_floor_divide(number(a), number(b)));
     }
     return ATS_OK;
 }

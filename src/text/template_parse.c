@@ -394,7 +394,7 @@ ats_status parse_filters(struct parser *p, bool first, struct node *operand, str
     *out = operand;
     for (; first || token_is_op(&p->tok, '|'); first = false) {
         if (!first) TRY(parse_advance(p));
-        struct token name;
+        struct token name = {0};
         TRY(parse_expect_name(p, &name));
         TRY(node_unary(p, N_FILTER, name.line, *out, out));
         (*out)->value = value_string(name.s, name.n);
@@ -421,7 +421,7 @@ static ats_status parse_test(struct parser *p, struct node *operand, struct node
     TRY(parse_advance(p));
     bool negated = token_is_name(&p->tok, "not");
     if (negated) TRY(parse_advance(p));
-    struct token name;
+    struct token name = {0};
     TRY(parse_expect_name(p, &name));
     TRY(node_unary(p, N_TEST, name.line, operand, out));
     (*out)->value = value_string(name.s, name.n);

@@ -42,7 +42,7 @@ static ats_status parse_target_one(struct parser *p, struct node **out) {
         p->nesting--;
         return parse_expect_op(p, ')', "')'");
     }
-    struct token name;
+    struct token name = {0};
     TRY(parse_expect_name(p, &name));
     if (in_words(&name, "true false none True False None"))
         return fail(ATS_BAD_INPUT, "line %d: cannot assign to '%.*s'", name.line, (int)name.n,
@@ -210,7 +210,7 @@ static ats_status parse_function_body(struct parser *p, const char *end, struct 
 
 static ats_status parse_macro(struct parser *p, int line, struct node **out) {
     struct node *n = *out = node_new(p, N_MACRO, line);
-    struct token name;
+    struct token name = {0};
     TRY(parse_expect_name(p, &name));
     n->value = value_string(name.s, name.n);
     n->op = template_symbol(p->t, name.s, name.n);

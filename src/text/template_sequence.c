@@ -305,6 +305,8 @@ static ats_status f_unique(struct render *r, struct value in, const struct args 
     for (size_t i = 0; i < list->n; i++) {
         bool seen;
         TRY(key_of(r, list->items[i], slots[1], value_none(), case_sensitive, &key));
+        if (key.kind == V_LIST || key.kind == V_DICT)
+            return fail(ATS_BAD_INPUT, "unhashable type: '%s'", type_name(key));
         TRY(contains(r, value_list(keys), key, &seen));
         if (seen) continue;
         TRY(list_add(r, keys, key));

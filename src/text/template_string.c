@@ -59,9 +59,8 @@ static ats_status m_title(struct render *r, struct value s, const struct args *a
     bool inside = false;
     for (size_t i = 0; i < s.n;) {
         uint32_t cp = text_next(s.s, s.n, &i);
-        TRY(add_cp(r, b,
-                   inside ? utf8proc_tolower((utf8proc_int32_t)cp)
-                          : utf8proc_totitle((utf8proc_int32_t)cp)));
+        TRY(inside ? add_cp(r, b, utf8proc_tolower((utf8proc_int32_t)cp))
+                   : text_put_upper(r, b, cp, true));
         inside = is_cased(cp);
     }
     TRY(scratch_end(r, b, out));
@@ -255,6 +254,7 @@ static ats_status partition(struct render *r, struct value s, const struct args 
     else
         found = find_first(s.s, s.n, sep);
     size_t at = found ? (size_t)(found - s.s) : right ? 0 : s.n;
+    sep.tag = s.tag;
     TRY(list_new(r, 3, &list));
     TRY(list_add(r, list, part(s, 0, at)));
     TRY(list_add(r, list, found ? sep : value_string("", 0)));
@@ -409,6 +409,7 @@ static ats_status m_replace(struct render *r, struct value s, const struct args 
     TRY(arg_string(slots[1], "the new text", &to));
     TRY(arg_int(slots[2], "count", &count));
     if (!is_string(from) || !is_string(to)) return fail(ATS_BAD_INPUT, "needs two strings");
+    if (s.tag) TRY(text_escape(r, to, &to));
     return text_replace(r, s, from, to, count, out);
 }
 
@@ -566,7 +567,6 @@ static const struct {
     {"format", m_format},
     {"upper", m_upper},
     {"lower", m_lower},
-    {"casefold", m_lower},
     {"title", m_title},
     {"join", m_join},
     {"capitalize", m_capitalize},

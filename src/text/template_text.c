@@ -15,9 +15,20 @@ static uint32_t to_lower(uint32_t cp) {
     return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
 }
 
-/* One to one mappings, and the sharp s, whose capital is two letters. */
-static ats_status put_upper(struct render *r, struct buf *b, uint32_t cp, bool title) {
-    if (cp == 0xDF) return put(r, b, title ? "Ss" : "SS", 2);
+/* One to one mappings, and the letters whose capital is more than one. */
+ats_status text_put_upper(struct render *r, struct buf *b, uint32_t cp, bool title) {
+    static const struct {
+        uint32_t cp;
+        const char *upper, *title;
+    } longer[] = {{0xDF, "SS", "Ss"},     {0x149, "\xca\xbcN", "\xca\xbcN"},
+                  {0xFB00, "FF", "Ff"},   {0xFB01, "FI", "Fi"},
+                  {0xFB02, "FL", "Fl"},   {0xFB03, "FFI", "Ffi"},
+                  {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},
+                  {0xFB06, "ST", "St"}};
+    for (size_t i = 0; cp >= 0xDF && i < COUNT_OF(longer); i++) {
+        const char *made = title ? longer[i].title : longer[i].upper;
+        if (longer[i].cp == cp) return put(r, b, made, strlen(made));
+    }
     return put_cp(r, b,
                   (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)cp)
                                    : utf8proc_toupper((utf8proc_int32_t)cp)));
@@ -32,7 +43,7 @@ static ats_status end_text(struct render *r, struct buf *b, uint8_t tag, struct 
 ats_status text_upper(struct render *r, struct value s, struct value *out) {
     struct buf *b = scratch_begin(r);
     for (size_t i = 0; i < s.n;)
-        TRY(put_upper(r, b, text_next(s.s, s.n, &i), false));
+        TRY(text_put_upper(r, b, text_next(s.s, s.n, &i), false));
     return end_text(r, b, s.tag, out);
 }
 
@@ -48,7 +59,7 @@ ats_status text_capitalize(struct render *r, struct value s, struct value *out) 
     for (size_t i = 0; i < s.n;) {
         bool first = i == 0;
         uint32_t cp = text_next(s.s, s.n, &i);
-        TRY(first ? put_upper(r, b, cp, true) : put_cp(r, b, to_lower(cp)));
+        TRY(first ? text_put_upper(r, b, cp, true) : put_cp(r, b, to_lower(cp)));
     }
     return end_text(r, b, s.tag, out);
 }
@@ -134,7 +145,9 @@ ats_status text_split_lines(struct render *r, struct value s, bool keep_ends, st
             if (cp == '\r' && i < s.n && s.s[i] == '\n') i++;
             if (!ended) end = i;
         }
-        TRY(list_add(r, *out, value_string(s.s + start, (keep_ends ? i : end) - start)));
+        struct value line = value_string(s.s + start, (keep_ends ? i : end) - start);
+        line.tag = s.tag;
+        TRY(list_add(r, *out, line));
     }
     return ATS_OK;
 }
@@ -176,9 +189,10 @@ ats_status text_join(struct render *r, struct value sep, struct value items, boo
             return fail(ATS_BAD_INPUT, "expected a str in the sequence, found '%s'",
                         type_name(item));
         if (!first) TRY(put_str(r, b, sep));
+        if (strict && sep.tag) TRY(text_escape(r, item, &item));
         TRY(put_str(r, b, item));
     }
-    return scratch_end(r, b, out);
+    return end_text(r, b, strict ? sep.tag : 0, out);
 }
 
 /* Has letters with case, all of them lower (or all upper). */

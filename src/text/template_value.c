@@ -141,7 +141,7 @@ static ats_status make(struct render *r, size_t bytes, void **out) {
 }
 
 ats_status make_bytes(struct render *r, size_t n, char **out) {
-    void *p;
+    void *p = NULL;
     TRY(make(r, n, &p));
     *out = p;
     return ATS_OK;
@@ -158,7 +158,7 @@ ats_status make_string(struct render *r, const char *s, size_t n, struct value *
 static ats_status grow(struct render *r, void **items, size_t n, size_t *cap, size_t item_bytes) {
     if (n < *cap) return ATS_OK;
     size_t new_cap = *cap ? *cap * 2 : 4;
-    void *p;
+    void *p = NULL;
     TRY(make(r, new_cap * item_bytes, &p));
     if (n > 0) memcpy(p, *items, n * item_bytes);
     *items = p;
@@ -167,7 +167,7 @@ static ats_status grow(struct render *r, void **items, size_t n, size_t *cap, si
 }
 
 ats_status list_new(struct render *r, size_t cap, struct list **out) {
-    void *p;
+    void *p = NULL;
     if (cap > SIZE_MAX / sizeof(struct value) / 2)
         return fail(ATS_BAD_INPUT, "limit reached: list of %zu items", cap);
     TRY(make(r, sizeof(struct list) + cap * sizeof(struct value), &p));
@@ -186,7 +186,7 @@ ats_status list_add(struct render *r, struct list *list, struct value v) {
 }
 
 ats_status dict_new(struct render *r, size_t cap, struct dict **out) {
-    void *p;
+    void *p = NULL;
     if (cap > SIZE_MAX / sizeof(struct pair) / 2)
         return fail(ATS_BAD_INPUT, "limit reached: dict of %zu items", cap);
     TRY(make(r, sizeof(struct dict) + cap * sizeof(struct pair), &p));
@@ -250,7 +250,7 @@ ats_status tuple2(struct render *r, struct value a, struct value b, struct value
 }
 
 ats_status iter_new(struct render *r, struct list *items, struct value *out) {
-    void *p;
+    void *p = NULL;
     TRY(make(r, sizeof(struct iter), &p));
     *out = (struct value){.kind = V_ITER, .iter = p};
     out->iter->items = items;
