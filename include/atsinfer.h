@@ -20,7 +20,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define ATS_API __attribute__((visibility("default")))
+#define ATS_API        __attribute__((visibility("default")))
 #define ATS_MUST_CHECK __attribute__((warn_unused_result))
 #else
 #define ATS_API
@@ -65,25 +65,26 @@ typedef enum ats_kv_type { ATS_KV_F16, ATS_KV_F32, ATS_KV_Q8_0 } ats_kv_type;
  * F32 keeps float activations everywhere (slower; what comparisons use). */
 typedef enum ats_math { ATS_MATH_DEFAULT, ATS_MATH_F32 } ats_math;
 
-/* done of total bytes (or steps); return false to cancel the load. Called from the loading thread. */
+/* done of total bytes (or steps); return false to cancel the load. Called from the loading thread.
+ */
 typedef bool ats_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
 
 typedef struct ats_options {
-    const char *model;     /* path of a GGUF file; of any part if it is split. Required */
-    int n_ctx;             /* tokens a session can hold; 0: the model's, at most 8192 */
-    int n_seqs;            /* sessions open at once; 0: 1. KV is reserved for all of them */
-    int n_batch;           /* tokens in one round at most; 0: 512 */
-    int n_rows;            /* rows of logits wanted in one round at most; 0: 32 */
-    int n_threads;         /* decode; 0: one per fast core that this process may use */
-    int n_threads_batch;   /* prefill; 0: as n_threads */
+    const char *model;   /* path of a GGUF file; of any part if it is split. Required */
+    int n_ctx;           /* tokens a session can hold; 0: the model's, at most 8192 */
+    int n_seqs;          /* sessions open at once; 0: 1. KV is reserved for all of them */
+    int n_batch;         /* tokens in one round at most; 0: 512 */
+    int n_rows;          /* rows of logits wanted in one round at most; 0: 32 */
+    int n_threads;       /* decode; 0: one per fast core that this process may use */
+    int n_threads_batch; /* prefill; 0: as n_threads */
     ats_kv_type kv_k, kv_v;
     ats_math math;
-    const char *devices;   /* "cpu" (default when NULL), "cpu,cpu", ... */
-    const char *cpu_isa;   /* NULL or "native": the best there is; "ref", "avx2", "avx512", "neon" */
-    uint64_t plan_seed;    /* not 0: a random division of the work over the devices (tests) */
-    bool no_fusion;        /* every operator by itself (tests: changes nothing but speed) */
-    bool force;            /* go on where a guess is possible: unknown pre-tokenizer */
-    bool metadata_only;    /* vocabulary and facts only: no weights, no sessions */
+    const char *devices; /* "cpu" (default when NULL), "cpu,cpu", ... */
+    const char *cpu_isa; /* NULL or "native": the best there is; "ref", "avx2", "avx512", "neon" */
+    uint64_t plan_seed;  /* not 0: a random division of the work over the devices (tests) */
+    bool no_fusion;      /* every operator by itself (tests: changes nothing but speed) */
+    bool force;          /* go on where a guess is possible: unknown pre-tokenizer */
+    bool metadata_only;  /* vocabulary and facts only: no weights, no sessions */
     ats_progress_fn *progress;
     void *progress_user;
 } ats_options;
@@ -112,9 +113,9 @@ typedef struct ats_info {
     int n_layers, n_embd, n_heads, n_kv_heads, n_vocab;
     int n_ctx_train, n_ctx, n_seqs, n_batch, n_rows;
     int n_threads, n_threads_batch;
-    int32_t bos, eos;                /* -1: none */
+    int32_t bos, eos; /* -1: none */
     bool adds_bos;
-    const char *cpu_isa;             /* the kernels in use */
+    const char *cpu_isa; /* the kernels in use */
 } ats_info;
 /* Borrowed strings, valid until the engine is closed. */
 ATS_API void ats_engine_info(const ats_engine *engine, ats_info *out);
@@ -129,7 +130,7 @@ ATS_API char *ats_machine_describe(void);
 ATS_API void ats_free(void *p);
 
 typedef struct ats_stats {
-    uint64_t load_ns;                    /* ats_engine_open, whole */
+    uint64_t load_ns;                      /* ats_engine_open, whole */
     uint64_t n_prefill_tokens, prefill_ns; /* rounds of more than one token a session */
     uint64_t n_decode_tokens, decode_ns;   /* rounds of one token a session */
     uint64_t n_rounds;
@@ -168,8 +169,7 @@ ATS_API bool ats_token_is_end(const ats_engine *engine, int32_t id);
  * variables ("tools", "enable_thinking", ...) or NULL. *text owned (ats_free); tokenize it with
  * ats_tokenize_chat. */
 ATS_API ATS_MUST_CHECK ats_status ats_chat_render(const ats_engine *engine,
-                                                  const char *messages_json,
-                                                  const char *extra_json,
+                                                  const char *messages_json, const char *extra_json,
                                                   bool add_generation_prompt, char **text);
 /* Ids of a rendered chat: control tokens parsed, BOS added only where the text does not already
  * begin with it. */
@@ -210,23 +210,26 @@ ATS_API const float *ats_session_logits(const ats_session *session);
 
 /* --------------------------------------------------------------------------------- generation */
 
-typedef struct ats_logit_bias { int32_t token; float bias; } ats_logit_bias;
+typedef struct ats_logit_bias {
+    int32_t token;
+    float bias;
+} ats_logit_bias;
 
 /* Applied in this order: logit bias, repetition/presence/frequency penalties, DRY, top-k, typical,
  * top-p, min-p, XTC, temperature, then the draw. temperature <= 0: the most probable token.
  * Mirostat 2 replaces the steps from top-k to the draw. */
 typedef struct ats_sampling {
-    float temperature; /* 0.8 */
-    int top_k;         /* 40; 0: all */
-    float top_p;       /* 0.95; 1: off */
-    float min_p;       /* 0.05; 0: off */
-    float typical_p;   /* 1: off */
+    float temperature;                                         /* 0.8 */
+    int top_k;                                                 /* 40; 0: all */
+    float top_p;                                               /* 0.95; 1: off */
+    float min_p;                                               /* 0.05; 0: off */
+    float typical_p;                                           /* 1: off */
     float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
-    int penalty_last_n;    /* 64; -1: the context */
-    float dry_multiplier;  /* 0: off */
-    float dry_base;        /* 1.75 */
-    int dry_allowed_length, dry_last_n; /* 2; -1: the context */
-    const char *const *dry_breakers;    /* NULL: newline, colon, double quote, asterisk */
+    int penalty_last_n;                                        /* 64; -1: the context */
+    float dry_multiplier;                                      /* 0: off */
+    float dry_base;                                            /* 1.75 */
+    int dry_allowed_length, dry_last_n;                        /* 2; -1: the context */
+    const char *const *dry_breakers; /* NULL: newline, colon, double quote, asterisk */
     int n_dry_breakers;
     float xtc_probability, xtc_threshold; /* 0: off; 0.1 */
     int mirostat;                         /* 0 or 2 */
@@ -249,8 +252,13 @@ ATS_API void ats_sampler_accept(ats_sampler *sampler, int32_t token);
 /* Picks the next token from logits (n_vocab, unchanged) and takes note of it. */
 ATS_API int32_t ats_sampler_pick(ats_sampler *sampler, const float *logits);
 
-typedef enum ats_stop { ATS_STOP_END, ATS_STOP_STRING, ATS_STOP_LENGTH, ATS_STOP_CONTEXT,
-                        ATS_STOP_CALLER } ats_stop;
+typedef enum ats_stop {
+    ATS_STOP_END,
+    ATS_STOP_STRING,
+    ATS_STOP_LENGTH,
+    ATS_STOP_CONTEXT,
+    ATS_STOP_CALLER
+} ats_stop;
 
 typedef struct ats_generation {
     /* in */

@@ -3,10 +3,14 @@
 
 size_t kv_row_bytes(enum kv_type type, int head_dim) {
     switch (type) {
-    case KV_F32: return (size_t)head_dim * 4;
-    case KV_F16: return (size_t)head_dim * 2;
-    case KV_Q8_0: return (size_t)dtype_row_bytes(DTYPE_Q8_0, head_dim);
-    case KV_TYPE_COUNT: break;
+    case KV_F32:
+        return (size_t)head_dim * 4;
+    case KV_F16:
+        return (size_t)head_dim * 2;
+    case KV_Q8_0:
+        return (size_t)dtype_row_bytes(DTYPE_Q8_0, head_dim);
+    case KV_TYPE_COUNT:
+        break;
     }
     REQUIRE(!"a KV type");
     return 0;

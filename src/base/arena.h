@@ -18,8 +18,8 @@ struct arena {
 void arena_free(struct arena *a); /* everything in it; the arena is empty afterwards */
 /* Zeroed, aligned to 64 bytes if bytes >= 64, else to 16. bytes == 0 gives a valid pointer. */
 void *arena_alloc(struct arena *a, size_t bytes);
-/* Moves n_bytes of a heap array into the arena and frees it: for arrays that grew while being built.
- * items may be NULL when n_bytes is 0. */
+/* Moves n_bytes of a heap array into the arena and frees it: for arrays that grew while being
+ * built. items may be NULL when n_bytes is 0. */
 void *arena_adopt(struct arena *a, void *items, size_t n_bytes);
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* NUL added */
