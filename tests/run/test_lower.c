@@ -251,7 +251,7 @@ static void few_waits_could_be_left_out(void **state) {
     for (int n = 2; n <= 4; n++) {
         print_message("%d devices: %d of %d waits are needed\n", n, n_needed[n], n_waits[n]);
         assert_true(n_waits[n] > 200);
-        assert_true(n_needed[n] * 5 >= n_waits[n] * 4);
+        assert_true(n_needed[n] * 5 >= n_waits[n] * (n == 2 ? 5 : 4)); /* of two: every one */
     }
 }
 
