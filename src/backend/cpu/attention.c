@@ -38,6 +38,11 @@ static int group_size(const struct step *s) {
     return params(s)->n_heads / params(s)->n_kv_heads;
 }
 
+/* Column of a query head that is counted from the step's first. */
+static int query_column(const struct step *s, int query_head) {
+    return (s->head_begin * group_size(s) + query_head) * params(s)->head_dim;
+}
+
 /* Tokens whose queries go through the keys together. */
 static int tile_tokens(int group) {
     return max_int(1, ATTN_MAX_QUERIES / group);
@@ -203,7 +208,7 @@ static struct tile open_tile(const struct cpu_run *r, const struct step *s,
     for (int i = 0; i < n_tokens; i++)
         memcpy(t.q + (int64_t)i * group * dim,
                span_at(c, &s->in[0], run->token_begin + first_token + i,
-                       (s->head_begin + head) * group * dim),
+                       query_column(s, head * group)),
                (size_t)group * (size_t)dim * sizeof *t.q);
     return t;
 }
@@ -214,6 +219,12 @@ static int count_ranges(int position) {
     return position / ATTN_RANGE + 1;
 }
 
+bool cpu_attn_must_merge(const struct round *round) {
+    for (int i = 0; small_round(round) && i < round->n_tokens; i++)
+        if (count_ranges(round->positions[i]) > 1) return true;
+    return false;
+}
+
 static float *partial_at(const struct cpu *c, int token, int query_head, int range, int dim) {
     size_t index = ((size_t)token * (size_t)c->limits.max_heads + (size_t)query_head) *
                        (size_t)max_ranges(&c->limits) +
@@ -221,34 +232,42 @@ static float *partial_at(const struct cpu *c, int token, int query_head, int ran
     return c->attn_partial + index * partial_floats(dim);
 }
 
+/* direct: the range is the only one, so its result is the whole. */
 static void small_range(struct cpu_run *r, const struct step *s, int token, int head, int range,
-                        int thread) {
+                        bool direct, int thread) {
     const struct round_run *run = run_of(r->round, token);
     int dim = params(s)->head_dim;
     struct tile t = open_tile(r, s, run, token - run->token_begin, 1, head, thread);
     run_range(r->cpu, &t, range);
     for (int j = 0; j < t.n_q; j++) {
-        float *out = partial_at(r->cpu, token, head * t.group + j, range, dim);
-        out[0] = t.max[j];
-        out[1] = t.sum[j];
-        memcpy(out + 2, t.acc + (int64_t)j * dim, (size_t)dim * sizeof *out);
+        struct state state = {t.max[j], t.sum[j], t.acc + (int64_t)j * dim};
+        int query_head = head * t.group + j;
+        if (direct) {
+            finish(&state, span_at(r->cpu, &s->out, token, query_column(s, query_head)), dim);
+            continue;
+        }
+        float *out = partial_at(r->cpu, token, query_head, range, dim);
+        out[0] = state.max;
+        out[1] = state.sum;
+        memcpy(out + 2, state.acc, (size_t)dim * sizeof *out);
     }
 }
 
 static void small_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
     const struct step *s = p->step;
     int heads = s->head_end - s->head_begin, item = 0;
+    bool direct = !cpu_attn_must_merge(r->round);
     for (int token = 0; token < r->round->n_tokens; token++) {
         int position = r->round->positions[token], n = count_ranges(position);
         int from = first_key(s, position) / ATTN_RANGE;
         for (int head = 0; head < heads; head++)
             for (int range = from; range < n; range++)
-                if (item++ % n_threads == thread) small_range(r, s, token, head, range, thread);
+                if (item++ % n_threads == thread)
+                    small_range(r, s, token, head, range, direct, thread);
     }
 }
 
 void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
-    if (!small_round(r->round)) return;
     const struct step *s = p->step;
     const struct cpu *c = r->cpu;
     int dim = params(s)->head_dim, group = group_size(s), begin, end;
@@ -263,7 +282,7 @@ void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_
             const float *part = partial_at(c, token, head, range, dim);
             merge(&state, part[0], part[1], part + 2, dim);
         }
-        finish(&state, span_at(c, &s->out, token, s->head_begin * group * dim + head * dim), dim);
+        finish(&state, span_at(c, &s->out, token, query_column(s, head)), dim);
     }
 }
 
@@ -293,8 +312,8 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
     for (int j = 0; j < t.n_q; j++) {
         struct state state = {max[j], sum[j], acc + (int64_t)j * dim};
         int token = run->token_begin + first_token + j / t.group;
-        int query_head = (s->head_begin + head) * t.group + j % t.group;
-        finish(&state, span_at(c, &s->out, token, query_head * dim), dim);
+        int query_head = head * t.group + j % t.group;
+        finish(&state, span_at(c, &s->out, token, query_column(s, query_head)), dim);
     }
 }
 

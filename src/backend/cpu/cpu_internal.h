@@ -134,4 +134,7 @@ size_t cpu_attn_scratch_floats(const struct backend_limits *limits); /* a thread
 size_t cpu_attn_partial_floats(const struct backend_limits *limits); /* shared */
 void cpu_attn_store(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+/* False if the ranges phase left nothing to merge: it is skipped then, with its barrier (whatever
+ * comes next reads the attention's output and so has one of its own). */
+bool cpu_attn_must_merge(const struct round *round);
 void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads);

@@ -135,6 +135,7 @@ static void run_phases(void *arg, int thread, int n_threads) {
     struct cpu_run *r = arg;
     for (size_t i = 0; i < r->segment->n_phases; i++) {
         const struct phase *p = &r->segment->phases[i];
+        if (p->kind == PHASE_ATTN_MERGE && !cpu_attn_must_merge(r->round)) continue;
         if (p->barrier) thread_pool_barrier(r->cpu->pool);
         switch (p->kind) {
         case PHASE_ROPE_TABLE:
