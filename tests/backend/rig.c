@@ -1,0 +1,162 @@
+#include "rig.h"
+
+#include <math.h>
+
+#define BUFFER_FLOATS ((size_t)RIG_TOKENS * RIG_STRIDE)
+#define SPACE_FLOATS  (RIG_BUFFERS * BUFFER_FLOATS)
+
+struct backend_options rig_options(int n_threads, const char *isa) {
+    struct backend_options o = {
+        .n_threads = n_threads, .n_threads_batch = n_threads, .driven = true};
+    assert_true(backend_cpu_isa_parse(isa, &o.cpu_isa_mask));
+    return o;
+}
+
+static void reserve(struct rig *r, const struct backend_options *options) {
+    TEST_OK(backend_open("cpu", options, &r->b));
+    r->limits = (struct backend_limits){.n_tokens = RIG_TOKENS,
+                                        .n_rows = RIG_ROWS,
+                                        .n_ctx = RIG_CTX,
+                                        .local_bytes = (int64_t)(SPACE_FLOATS * sizeof(float)),
+                                        .exchange = r->exchange,
+                                        .exchange_bytes = (int64_t)(SPACE_FLOATS * sizeof(float)),
+                                        .max_cols = RIG_STRIDE,
+                                        .max_heads = RIG_HEADS,
+                                        .max_head_dim = RIG_HEAD_DIM};
+    assert_true(r->b->fn->work_bytes(r->b, &r->limits) >= r->limits.local_bytes);
+    TEST_OK(r->b->fn->reserve(r->b, &r->limits));
+    rng_seed(&r->rng, 1);
+}
+
+void rig_open(struct rig *r, const struct backend_options *options) {
+    memset(r, 0, sizeof *r);
+    r->exchange = aligned_alloc(64, SPACE_FLOATS * sizeof(float));
+    r->before = malloc(SPACE_FLOATS * sizeof(float));
+    for (size_t i = 0; i < SPACE_FLOATS; i++)
+        r->exchange[i] = NAN;
+    reserve(r, options);
+}
+
+void rig_open_beside(struct rig *other, const struct rig *r,
+                     const struct backend_options *options) {
+    memset(other, 0, sizeof *other);
+    other->exchange = r->exchange;
+    reserve(other, options);
+}
+
+void rig_close(struct rig *r) {
+    backend_close(r->b);
+    if (!r->before) return; /* the exchange is another's */
+    free(r->exchange);
+    free(r->before);
+}
+
+struct span rig_span(enum space space, int index, int first) {
+    assert_in_range(index, 0, RIG_BUFFERS - 1);
+    return (struct span){space, (int64_t)(index * BUFFER_FLOATS * sizeof(float)), RIG_STRIDE,
+                         first};
+}
+
+float *rig_line(const struct rig *r, int index, int line) {
+    return r->exchange + (size_t)index * BUFFER_FLOATS + (size_t)line * RIG_STRIDE;
+}
+
+void rig_fill(struct rig *r, int index, int n_lines, int width) {
+    for (int line = 0; line < n_lines; line++)
+        for (int i = 0; i < width; i++)
+            rig_line(r, index, line)[i] = rng_normal(&r->rng);
+}
+
+void rig_run(struct rig *r, const struct step *steps, int n_steps, const struct round *round) {
+    struct backend_segment *segment;
+    TEST_OK(r->b->fn->segment_build(r->b, steps, n_steps, &segment));
+    TEST_OK(r->b->fn->submit(r->b, segment, round, NULL, 0, ++r->value));
+    TEST_OK(r->b->fn->wait(r->b, r->value));
+    r->b->fn->segment_free(r->b, segment);
+}
+
+void rig_run_watched(struct rig *r, const struct step *step, const struct round *round, int index,
+                     int n_lines) {
+    memcpy(r->before, r->exchange, SPACE_FLOATS * sizeof(float));
+    rig_run(r, step, 1, round);
+    int width = step->end - step->begin;
+    for (size_t i = 0; i < SPACE_FLOATS; i++) {
+        size_t in_buffer = i % BUFFER_FLOATS;
+        bool written = i / BUFFER_FLOATS == (size_t)index &&
+                       in_buffer / RIG_STRIDE < (size_t)n_lines &&
+                       in_buffer % RIG_STRIDE < (size_t)width;
+        if (!written && memcmp(&r->before[i], &r->exchange[i], sizeof(float)) != 0)
+            fail_msg("a step wrote float %zu of buffer %zu", in_buffer, i / BUFFER_FLOATS);
+    }
+}
+
+struct rig_matrix rig_matrix(struct rng *rng, enum dtype dtype, int n_rows, int n_cols) {
+    struct rig_matrix m = {.dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    size_t n = (size_t)n_rows * (size_t)n_cols;
+    m.row_bytes = dtype_row_bytes(dtype, n_cols);
+    m.blocks = malloc((size_t)m.row_bytes * (size_t)n_rows);
+    m.values = malloc(n * sizeof *m.values);
+    for (size_t i = 0; i < n; i++)
+        m.values[i] = rng_normal(rng);
+    for (int row = 0; row < n_rows; row++) {
+        dtype_from_float(dtype, m.values + (int64_t)row * n_cols, m.blocks + row * m.row_bytes,
+                         n_cols);
+        dtype_to_float(dtype, m.blocks + row * m.row_bytes, m.values + (int64_t)row * n_cols,
+                       n_cols);
+    }
+    return m;
+}
+
+void rig_matrix_free(struct rig_matrix *m) {
+    free(m->blocks);
+    free(m->values);
+}
+
+struct backend_weight *rig_load(struct rig *r, const struct rig_matrix *m, int row_begin,
+                                int row_end, int col_begin, int col_end) {
+    const struct dtype_info *type = dtype_info(m->dtype);
+    struct weight_source source = {.name = "matrix",
+                                   .dtype = m->dtype,
+                                   .n_rows = row_end - row_begin,
+                                   .n_cols = col_end - col_begin,
+                                   .row_bytes = m->row_bytes,
+                                   .data = m->blocks + row_begin * m->row_bytes +
+                                           col_begin / type->block_elements * type->block_bytes};
+    struct backend_weight *weight;
+    assert_true(r->b->fn->weight_bytes(r->b, &source) >= 0);
+    TEST_OK(r->b->fn->weight_load(r->b, &source, &weight));
+    return weight;
+}
+
+void rig_round_open(struct rig_round *r, int n_runs, const int *lengths, const int *first,
+                    int n_rows) {
+    memset(r, 0, sizeof *r);
+    int n = 0, n_pages = 0;
+    for (int i = 0; i < n_runs; i++) {
+        r->runs[i] = (struct round_run){
+            .token_begin = n, .n_tokens = lengths[i], .position = first[i], .pages = r->pages[i]};
+        for (int j = 0; j < lengths[i]; j++, n++) {
+            assert_true(n < RIG_TOKENS && first[i] + j < RIG_CTX);
+            r->tokens[n] = (n * 7 + 3) % 50;
+            r->positions[n] = first[i] + j;
+        }
+        for (int j = 0; j <= (first[i] + lengths[i] - 1) / 64; j++, n_pages++) {
+            assert_true(n_pages < RIG_PAGES);
+            r->pages[i][j] = n_pages * 17 % RIG_PAGES; /* 17 and 40 share no factor */
+        }
+    }
+    assert_true(n_rows <= n && n_rows <= RIG_ROWS);
+    for (int i = 0; i < n_rows; i++)
+        r->rows[i] = n - n_rows + i;
+    r->round = (struct round){n, r->tokens, r->positions, r->runs, n_runs, r->rows, n_rows};
+}
+
+void rig_round_plain(struct rig_round *r, int n_tokens, int n_rows) {
+    rig_round_open(r, 1, &n_tokens, (int[]){0}, n_rows);
+}
+
+void rig_expect(const char *what, int line, int column, double got, double want, double scale,
+                double bound) {
+    if (fabs(got - want) <= bound * scale) return;
+    fail_msg("%s: line %d, column %d is %.9g, expected %.9g", what, line, column, got, want);
+}
