@@ -1,0 +1,463 @@
+/* Sizes, repacking, and reading back. */
+#include "backend/packed.h"
+
+#include <string.h>
+
+static const struct pack_layout layouts[N_DTYPES] = {
+#define LAYOUT(name, unit_cols, code_bytes, scale_bytes)                                           \
+    [DTYPE_##name] = {unit_cols, code_bytes, scale_bytes},
+    PACK_MAP(LAYOUT)
+#undef LAYOUT
+};
+
+struct pack_layout pack_layout(enum dtype type) {
+    REQUIRE((unsigned)type < N_DTYPES);
+    return layouts[type];
+}
+
+bool pack_can(enum dtype type) {
+    return pack_layout(type).unit_cols != 0;
+}
+
+/* Of one group, without what fills it up to PACK_ALIGN. */
+static size_t group_bytes_tight(struct pack_layout l, int n_cols) {
+    REQUIRE(l.unit_cols && n_cols >= 0 && n_cols % l.unit_cols == 0);
+    return (size_t)(n_cols / 32) * (size_t)l.code_bytes +
+           (size_t)(n_cols / l.unit_cols) * (size_t)l.scale_bytes;
+}
+
+size_t pack_group_bytes(enum dtype type, int n_cols) {
+    return round_up(group_bytes_tight(pack_layout(type), n_cols), PACK_ALIGN);
+}
+
+size_t pack_bytes(enum dtype type, int n_rows, int n_cols) {
+    return (size_t)pack_n_groups(n_rows) * pack_group_bytes(type, n_cols);
+}
+
+/* ---- In: a unit of columns of 16 rows ---- */
+
+/* Words of 4 bytes of 16 rows: everything inside a block is the same for each, which compilers
+ * vectorise. */
+struct lanes {
+    uint32_t v[PACK_ROWS];
+};
+/* row[r]: the block of row r; codes and scales: where the unit's go. */
+typedef void pack_unit_fn(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                          uint8_t *restrict scales);
+
+#define EACH_ROW            for (int r = 0; r < PACK_ROWS; r++)
+#define NIBBLES             0x0f0f0f0fu
+#define TWO_BITS            0x03030303u
+#define ONE_BIT             0x01010101u
+#define WORD(at)            lanes_load(row, at)
+#define FIELD(name, member) offsetof(struct block_##name, member)
+
+ALWAYS_INLINE struct lanes lanes_load(const uint8_t *const row[PACK_ROWS], size_t at) {
+    struct lanes out;
+    EACH_ROW memcpy(&out.v[r], row[r] + at, 4);
+    return out;
+}
+
+ALWAYS_INLINE void lanes_store(uint8_t *to, struct lanes a) {
+    memcpy(to, a.v, sizeof a.v);
+}
+
+/* Byte k of each word, 16 side by side. */
+ALWAYS_INLINE void bytes_store(uint8_t *to, struct lanes a) {
+    EACH_ROW to[r] = (uint8_t)a.v[r];
+}
+
+ALWAYS_INLINE void halves_store(uint8_t *to, struct lanes a) {
+    uint16_t halves[PACK_ROWS];
+    EACH_ROW halves[r] = (uint16_t)a.v[r];
+    memcpy(to, halves, sizeof halves);
+}
+
+ALWAYS_INLINE struct lanes field(struct lanes a, unsigned shift, uint32_t mask) {
+    EACH_ROW a.v[r] = a.v[r] >> shift & mask;
+    return a;
+}
+
+/* a | b << shift */
+ALWAYS_INLINE struct lanes above(struct lanes a, struct lanes b, unsigned shift) {
+    EACH_ROW a.v[r] |= b.v[r] << shift;
+    return a;
+}
+
+/* n words as they are, from `at` bytes into each row. */
+ALWAYS_INLINE void copy_words(const uint8_t *const row[PACK_ROWS], size_t at, int n, uint8_t *to) {
+    for (int s = 0; s < n; s++)
+        lanes_store(to + 64 * s, WORD(at + 4 * (size_t)s));
+}
+
+/* The file's nibbles of 32 columns (i in the low, i + 16 in the high one of byte i) are the
+ * plane's. */
+ALWAYS_INLINE void nibbles_32(const uint8_t *const row[PACK_ROWS], size_t at, uint8_t *to) {
+    copy_words(row, at, 4, to);
+}
+
+/* A plane of n = 1, 2 or 4 bits from bits [shift, shift + n) of the bytes of 8 words. */
+ALWAYS_INLINE void plane(const struct lanes word[8], unsigned n, unsigned shift, uint8_t *to) {
+    const uint32_t mask = n == 4 ? NIBBLES : n == 2 ? TWO_BITS : ONE_BIT;
+    for (unsigned v = 0; v < n; v++) {
+        struct lanes out = field(word[v], shift, mask);
+        for (unsigned s = v + n; s < 8; s += n)
+            out = above(out, field(word[s], shift, mask), s / n * n);
+        lanes_store(to + 64 * v, out);
+    }
+}
+
+ALWAYS_INLINE void load_8(const uint8_t *const row[PACK_ROWS], size_t at, struct lanes out[8]) {
+    for (int s = 0; s < 8; s++)
+        out[s] = WORD(at + 4 * (size_t)s);
+}
+
+/* Exchanges bits i and i + distance of every word for the i in mask. */
+ALWAYS_INLINE struct lanes swap_bits(struct lanes a, uint32_t mask, unsigned distance) {
+    EACH_ROW {
+        uint32_t differ = (a.v[r] >> distance ^ a.v[r]) & mask;
+        a.v[r] ^= differ ^ differ << distance;
+    }
+    return a;
+}
+
+/* Bit 4s + i of each word becomes bit 8i + s. The 5 bits of a bit's index turn by two places, as
+ * four exchanges of neighbouring ones: index bits (0 1), (1 2), (2 3), (3 4), then again. */
+ALWAYS_INLINE struct lanes fifth_bits(struct lanes a) {
+    for (int turn = 0; turn < 2; turn++) {
+        a = swap_bits(a, 0x22222222, 1);
+        a = swap_bits(a, 0x0c0c0c0c, 2);
+        a = swap_bits(a, 0x00f000f0, 4);
+        a = swap_bits(a, 0x0000ff00, 8);
+    }
+    return a;
+}
+
+static void pack_q8_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    copy_words(row, FIELD(q8_0, qs), 8, codes);
+    halves_store(scales, WORD(FIELD(q8_0, d)));
+}
+
+/* Q4_0 and IQ4_NL. */
+static void pack_q4_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    nibbles_32(row, FIELD(q4_0, qs), codes);
+    halves_store(scales, WORD(FIELD(q4_0, d)));
+}
+
+static void pack_q4_1(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    struct lanes d = WORD(FIELD(q4_1, d));
+    nibbles_32(row, FIELD(q4_1, qs), codes);
+    halves_store(scales, d);
+    halves_store(scales + 32, field(d, 16, 0xffff));
+}
+
+static void pack_q5_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    nibbles_32(row, FIELD(q5_0, qs), codes);
+    lanes_store(codes + 256, fifth_bits(WORD(FIELD(q5_0, qh))));
+    halves_store(scales, WORD(FIELD(q5_0, d)));
+}
+
+static void pack_q5_1(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    struct lanes d = WORD(FIELD(q5_1, d));
+    nibbles_32(row, FIELD(q5_1, qs), codes);
+    lanes_store(codes + 256, fifth_bits(WORD(FIELD(q5_1, qh))));
+    halves_store(scales, d);
+    halves_store(scales + 32, field(d, 16, 0xffff));
+}
+
+static void pack_mxfp4(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                       uint8_t *restrict scales) {
+    nibbles_32(row, FIELD(mxfp4, qs), codes);
+    bytes_store(scales, WORD(FIELD(mxfp4, e)));
+}
+
+static void pack_q2_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    for (unsigned half = 0; half < 2; half++) {
+        struct lanes q[8];
+        load_8(row, FIELD(q2_k, qs) + 32 * half, q);
+        for (unsigned j = 0; j < 4; j++)
+            plane(q, 2, 2 * j, codes + 128 * (4 * half + j));
+    }
+    struct lanes d = WORD(FIELD(q2_k, d));
+    halves_store(scales, d);
+    halves_store(scales + 32, field(d, 16, 0xffff));
+    for (unsigned i = 0; i < 4; i++) {
+        struct lanes four = WORD(FIELD(q2_k, scales) + 4 * i);
+        for (unsigned k = 0; k < 4; k++)
+            bytes_store(scales + 64 + 16 * (4 * i + k), field(four, 8 * k, 255));
+    }
+}
+
+/* d ends its block, so it is read with the bytes before it. */
+ALWAYS_INLINE void last_half_store(const uint8_t *const row[PACK_ROWS], size_t at, uint8_t *to) {
+    halves_store(to, field(WORD(at - 2), 16, 0xffff));
+}
+
+static void pack_q3_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    struct lanes bits[8];
+    load_8(row, FIELD(q3_k, hmask), bits);
+    for (unsigned half = 0; half < 2; half++) {
+        struct lanes q[8];
+        load_8(row, FIELD(q3_k, qs) + 32 * half, q);
+        for (unsigned j = 0; j < 4; j++) {
+            unsigned b = 4 * half + j;
+            plane(q, 2, 2 * j, codes + 192 * b);
+            plane(bits, 1, b, codes + 192 * b + 128);
+        }
+    }
+    last_half_store(row, FIELD(q3_k, d), scales);
+    struct lanes low[2] = {WORD(FIELD(q3_k, scales)), WORD(FIELD(q3_k, scales) + 4)};
+    struct lanes high = WORD(FIELD(q3_k, scales) + 8);
+    for (unsigned s = 0; s < 16; s++) {
+        struct lanes scale = field(low[s / 4 % 2], 8 * (s % 4) + (s < 8 ? 0 : 4), 15);
+        scale = above(scale, field(high, 8 * (s % 4) + s / 4 * 2, 3), 4);
+        EACH_ROW scale.v[r] -= 32;
+        bytes_store(scales + 32 + 16 * s, scale);
+    }
+}
+
+/* d, dmin and the packed scales and mins of Q4_K and Q5_K, which begin both. */
+ALWAYS_INLINE void scales_k(const uint8_t *const row[PACK_ROWS], uint8_t *scales) {
+    struct lanes d = WORD(0), v[3] = {WORD(4), WORD(8), WORD(12)};
+    halves_store(scales, d);
+    halves_store(scales + 32, field(d, 16, 0xffff));
+    scales += 64;
+    for (unsigned s = 0; s < 4; s++) {
+        unsigned at = 8 * s;
+        bytes_store(scales + 32 * s, field(v[0], at, 63));
+        bytes_store(scales + 32 * s + 16, field(v[1], at, 63));
+        bytes_store(scales + 32 * (4 + s), above(field(v[2], at, 15), field(v[0], at + 6, 3), 4));
+        bytes_store(scales + 32 * (4 + s) + 16,
+                    above(field(v[2], at + 4, 15), field(v[1], at + 6, 3), 4));
+    }
+}
+
+static void pack_q4_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    scales_k(row, scales);
+    for (unsigned j = 0; j < 4; j++) {
+        struct lanes q[8];
+        load_8(row, FIELD(q4_k, qs) + 32 * j, q);
+        plane(q, 4, 0, codes + 512 * j);
+        plane(q, 4, 4, codes + 512 * j + 256);
+    }
+}
+
+static void pack_q5_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    struct lanes bits[8];
+    scales_k(row, scales);
+    load_8(row, FIELD(q5_k, qh), bits);
+    for (unsigned j = 0; j < 4; j++) {
+        struct lanes q[8];
+        load_8(row, FIELD(q5_k, qs) + 32 * j, q);
+        uint8_t *to = codes + 640 * j;
+        plane(q, 4, 0, to);
+        plane(bits, 1, 2 * j, to + 256);
+        plane(q, 4, 4, to + 320);
+        plane(bits, 1, 2 * j + 1, to + 320 + 256);
+    }
+}
+
+static void pack_q6_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                      uint8_t *restrict scales) {
+    for (unsigned half = 0; half < 2; half++) {
+        struct lanes a[8], b[8], high[8];
+        load_8(row, FIELD(q6_k, ql) + 64 * half, a);
+        load_8(row, FIELD(q6_k, ql) + 64 * half + 32, b);
+        load_8(row, FIELD(q6_k, qh) + 32 * half, high);
+        uint8_t *to = codes + 1536 * half;
+        for (unsigned j = 0; j < 4; j++) {
+            plane(j % 2 ? b : a, 4, 4 * (j / 2), to + 384 * j);
+            plane(high, 2, 2 * j, to + 384 * j + 256);
+        }
+    }
+    last_half_store(row, FIELD(q6_k, d), scales);
+    for (unsigned i = 0; i < 4; i++) {
+        struct lanes four = WORD(FIELD(q6_k, scales) + 4 * i);
+        for (unsigned k = 0; k < 4; k++)
+            bytes_store(scales + 32 + 16 * (4 * i + k), field(four, 8 * k, 255));
+    }
+}
+
+static void pack_iq4_xs(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                        uint8_t *restrict scales) {
+    for (unsigned b = 0; b < 8; b++)
+        nibbles_32(row, FIELD(iq4_xs, qs) + 16 * b, codes + 256 * b);
+    struct lanes head = WORD(FIELD(iq4_xs, d)); /* scales_h above d */
+    struct lanes low = WORD(FIELD(iq4_xs, scales_l));
+    halves_store(scales, head);
+    for (unsigned s = 0; s < 8; s++) {
+        struct lanes scale = above(field(low, 4 * s, 15), field(head, 16 + 2 * s, 3), 4);
+        EACH_ROW scale.v[r] -= 32;
+        bytes_store(scales + 32 + 16 * s, scale);
+    }
+}
+
+static pack_unit_fn *const pack_unit[N_DTYPES] = {
+    [DTYPE_Q8_0] = pack_q8_0,   [DTYPE_Q4_0] = pack_q4_0,   [DTYPE_Q4_1] = pack_q4_1,
+    [DTYPE_Q5_0] = pack_q5_0,   [DTYPE_Q5_1] = pack_q5_1,   [DTYPE_Q2_K] = pack_q2_k,
+    [DTYPE_Q3_K] = pack_q3_k,   [DTYPE_Q4_K] = pack_q4_k,   [DTYPE_Q5_K] = pack_q5_k,
+    [DTYPE_Q6_K] = pack_q6_k,   [DTYPE_IQ4_NL] = pack_q4_0, [DTYPE_IQ4_XS] = pack_iq4_xs,
+    [DTYPE_MXFP4] = pack_mxfp4,
+};
+
+/* The group's n rows (1..PACK_ROWS), the first at `first`; the rest is zero blocks. */
+static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, int n, int n_cols,
+                       uint8_t *out) {
+    static const uint8_t zero_block[256];
+    const struct pack_layout l = layouts[type];
+    const size_t block_bytes = (size_t)dtype_info(type)->block_bytes;
+    const size_t tight = group_bytes_tight(l, n_cols);
+    const int n_units = n_cols / l.unit_cols, unit_blocks = l.unit_cols / 32;
+    uint8_t *codes = out, *scales = out + (size_t)(n_cols / 32) * (size_t)l.code_bytes;
+    const uint8_t *row[PACK_ROWS];
+    size_t step[PACK_ROWS];
+    for (int r = 0; r < PACK_ROWS; r++) {
+        row[r] = r < n ? first + (size_t)r * row_bytes : zero_block;
+        step[r] = r < n ? block_bytes : 0;
+    }
+    for (int u = 0; u < n_units; u++) {
+        pack_unit[type](row, codes, scales);
+        codes += unit_blocks * l.code_bytes;
+        scales += l.scale_bytes;
+        EACH_ROW row[r] += step[r];
+    }
+    memset(out + tight, 0, round_up(tight, PACK_ALIGN) - tight);
+}
+
+void pack_rows(enum dtype type, const uint8_t *rows, size_t row_bytes, int n_rows, int n_cols,
+               uint8_t *out, int group_begin, int group_end) {
+    REQUIRE(group_begin >= 0 && group_end <= pack_n_groups(n_rows));
+    const size_t group_bytes = pack_group_bytes(type, n_cols);
+    for (int g = group_begin; g < group_end; g++) {
+        const int row = g * PACK_ROWS;
+        pack_group(type, rows + (size_t)row * row_bytes, row_bytes,
+                   min_int(PACK_ROWS, n_rows - row), n_cols, out + (size_t)g * group_bytes);
+    }
+}
+
+/* ---- Out: in the order of the formulas ---- */
+
+/* Where a block of a row stands. */
+struct place {
+    const uint8_t *codes;  /* of the block */
+    const uint8_t *scales; /* of its unit */
+    int row;               /* within the group */
+    int block;             /* within the unit */
+};
+
+/* n bits of column c, from a plane. */
+static unsigned plane_bits(const uint8_t *plane, int n, int row, int c) {
+    int s = c / 4;
+    return plane[64 * (s % n) + 4 * row + c % 4] >> (s / n * n) & ((1u << n) - 1);
+}
+
+static unsigned code_at(enum dtype type, struct place p, int c) {
+    switch (type) {
+    case DTYPE_Q8_0:
+        return plane_bits(p.codes, 8, p.row, c);
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q5_K:
+        return plane_bits(p.codes, 4, p.row, c) | plane_bits(p.codes + 256, 1, p.row, c) << 4;
+    case DTYPE_Q6_K:
+        return plane_bits(p.codes, 4, p.row, c) | plane_bits(p.codes + 256, 2, p.row, c) << 4;
+    case DTYPE_Q2_K:
+        return plane_bits(p.codes, 2, p.row, c);
+    case DTYPE_Q3_K:
+        return plane_bits(p.codes, 2, p.row, c) | plane_bits(p.codes + 128, 1, p.row, c) << 2;
+    default:
+        return plane_bits(p.codes, 4, p.row, c);
+    }
+}
+
+static int value_of(enum dtype type, unsigned code) {
+    switch (type) {
+    case DTYPE_Q8_0:
+        return (int8_t)code;
+    case DTYPE_Q4_0:
+        return (int)code - 8;
+    case DTYPE_Q5_0:
+        return (int)code - 16;
+    case DTYPE_Q6_K:
+        return (int)code - 32;
+    case DTYPE_Q3_K:
+        return (int)code - 4;
+    case DTYPE_IQ4_NL:
+    case DTYPE_IQ4_XS:
+        return iq4_values[code];
+    case DTYPE_MXFP4:
+        return mxfp4_values[code];
+    default:
+        return (int)code;
+    }
+}
+
+/* Number `index` of 16 halves. */
+static float half_at(const uint8_t *halves, int index) {
+    uint16_t half;
+    memcpy(&half, halves + 2 * index, sizeof half);
+    return half_to_float(half);
+}
+
+static void scales_of(enum dtype type, struct place p, struct pack_block *out) {
+    const int r = p.row;
+    const uint8_t *byte = p.scales + r; /* where the first vector of bytes would begin */
+    float d = type == DTYPE_MXFP4 ? e8m0_half(*byte) : half_at(p.scales, r);
+    for (int h = 0; h < 2; h++) {
+        out->scale[h] = d;
+        out->min[h] = 0;
+        if (type == DTYPE_Q4_1 || type == DTYPE_Q5_1) {
+            out->min[h] = half_at(p.scales + 32, r);
+        } else if (type == DTYPE_Q4_K || type == DTYPE_Q5_K) {
+            out->scale[h] = d * byte[64 + 32 * p.block];
+            out->min[h] = -(half_at(p.scales + 32, r) * byte[64 + 32 * p.block + 16]);
+        } else if (type == DTYPE_Q2_K) {
+            uint8_t both = byte[64 + 32 * p.block + 16 * h];
+            out->scale[h] = d * (float)(both & 15);
+            out->min[h] = -(half_at(p.scales + 32, r) * (float)(both >> 4));
+        } else if (type == DTYPE_Q3_K || type == DTYPE_Q6_K) {
+            out->scale[h] = d * (float)(int8_t)byte[32 + 32 * p.block + 16 * h];
+        } else if (type == DTYPE_IQ4_XS) {
+            out->scale[h] = d * (float)(int8_t)byte[32 + 16 * p.block];
+        }
+    }
+    out->has_min = type == DTYPE_Q4_1 || type == DTYPE_Q5_1 || type == DTYPE_Q4_K ||
+                   type == DTYPE_Q5_K || type == DTYPE_Q2_K;
+}
+
+void pack_block_read(enum dtype type, const uint8_t *packed, int n_cols, int row, int block,
+                     struct pack_block *out) {
+    const struct pack_layout l = pack_layout(type);
+    const uint8_t *group = packed + (size_t)(row / PACK_ROWS) * pack_group_bytes(type, n_cols);
+    const int unit = block * 32 / l.unit_cols;
+    const size_t scales_at = (size_t)(n_cols / 32) * (size_t)l.code_bytes;
+    struct place p = {
+        .codes = group + (size_t)block * (size_t)l.code_bytes,
+        .scales = group + scales_at + (size_t)unit * (size_t)l.scale_bytes,
+        .row = row % PACK_ROWS,
+        .block = block % (l.unit_cols / 32),
+    };
+    for (int c = 0; c < 32; c++)
+        out->q[c] = (int8_t)value_of(type, code_at(type, p, c));
+    scales_of(type, p, out);
+}
+
+void pack_to_float(enum dtype type, const uint8_t *packed, int n_cols, int row, float *out) {
+    for (int b = 0; b < n_cols / 32; b++) {
+        struct pack_block block;
+        pack_block_read(type, packed, n_cols, row, b, &block);
+        for (int c = 0; c < 32; c++, out++) {
+            float value = block.scale[c / 16] * block.q[c];
+            *out = block.has_min ? value + block.min[c / 16] : value;
+        }
+    }
+}
