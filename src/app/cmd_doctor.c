@@ -1,6 +1,6 @@
 /*
  * What this machine offers, from the JSON of ats_machine_describe():
- *   "cpu":     {"model", "features": [...], "isa", "cores_usable", "cores_fast",
+ *   "cpu":     {"model", "features": "avx2 fma ...", "isa", "cores_usable", "cores_fast",
  *               "threads_default"}
  *   "memory":  {"total_bytes", "available_bytes"}
  *   "devices": [{"name", "kind", "usable", "note"}]
@@ -23,12 +23,8 @@ static long long int_of(const json_t *o, const char *key) {
 static void add_cpu(struct buf *out, const json_t *cpu) {
     buf_add_str(out, "processor  ");
     add_text(out, json_object_get(cpu, "model"));
-    buf_add_str(out, "\nfeatures  ");
-    const json_t *features = json_object_get(cpu, "features");
-    for (size_t i = 0; i < json_array_size(features); i++) {
-        buf_add_char(out, ' ');
-        add_text(out, json_array_get(features, i));
-    }
+    buf_add_str(out, "\nfeatures   ");
+    add_text(out, json_object_get(cpu, "features"));
     buf_add_str(out, "\nkernels    ");
     add_text(out, json_object_get(cpu, "isa"));
     buf_printf(out, "\ncores      %lld usable, %lld fast, %lld threads by default\n",

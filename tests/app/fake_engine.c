@@ -160,12 +160,11 @@ ats_status ats_file_describe(const char *path, char **json) {
 }
 
 char *ats_machine_describe(void) {
-    return xstrdup(
-        "{\"cpu\":{\"model\":\"Fake CPU\",\"features\":[\"avx2\",\"fma\"],\"isa\":\"avx2\","
-        "\"cores_usable\":4,\"cores_fast\":3,\"threads_default\":3},"
-        "\"memory\":{\"total_bytes\":8589934592,\"available_bytes\":4294967296},"
-        "\"devices\":[{\"name\":\"cpu\",\"kind\":\"processor\",\"usable\":true,"
-        "\"note\":\"\"}],\"advice\":[\"buy nothing\"]}");
+    return xstrdup("{\"cpu\":{\"model\":\"Fake CPU\",\"features\":\"avx2 fma\",\"isa\":\"avx2\","
+                   "\"cores_usable\":4,\"cores_fast\":3,\"threads_default\":3},"
+                   "\"memory\":{\"total_bytes\":8589934592,\"available_bytes\":4294967296},"
+                   "\"devices\":[{\"name\":\"cpu\",\"kind\":\"processor\",\"usable\":true,"
+                   "\"note\":\"\"}],\"advice\":[\"buy nothing\"]}");
 }
 
 /* ----------------------------------------------------------------------------------------- text */
