@@ -105,7 +105,7 @@ ats_status put(struct render *r, struct buf *b, const char *s, size_t n) {
     if (r->scratch_bytes + r->arena.used_bytes > r->max_memory_bytes)
         return fail(ATS_BAD_INPUT, "limit reached: more than %zu bytes of memory",
                     r->max_memory_bytes);
-    TRY(charge(r, n / 16));
+    TRY(charge_copy(r, n));
     buf_add(b, s, n);
     return ATS_OK;
 }

@@ -17,9 +17,11 @@ struct template;
 
 enum {
     TEMPLATE_MAX_SOURCE_BYTES = 1 << 20,
-    /* Brackets and tags inside each other, and the height of an expression. */
-    TEMPLATE_MAX_NESTING = 100,
-    /* Nested evaluation at run time: recursive macros, deep values. Fits a 256 KiB stack. */
+    /* Brackets and tags inside each other. This and the next fit a stack of 256 KiB. */
+    TEMPLATE_MAX_NESTING = 64,
+    /* Height of the tree: also a chain like a + b + c... counts. */
+    TEMPLATE_MAX_HEIGHT = 200,
+    /* Nested evaluation at run time: recursive macros, deep values. */
     TEMPLATE_MAX_DEPTH = 300,
 };
 

@@ -112,23 +112,25 @@ ats_status get_attribute(struct render *r, struct value v, const char *name, siz
     return ATS_OK;
 }
 
-static ats_status string_item(struct render *r, struct value v, int64_t i, struct value *out) {
+static struct value string_item(struct value v, int64_t i) {
     size_t at = text_offset(v.s, v.n, (size_t)i), end = at;
-    TRY(charge(r, at / 16));
     (void)text_next(v.s, v.n, &end);
-    *out = value_string(v.s + at, end - at);
-    out->tag = v.tag;
-    return ATS_OK;
+    struct value item = value_string(v.s + at, end - at);
+    item.tag = v.tag;
+    return item;
 }
 
 /* Item by position, negative from the end; *out V_ABSENT if there is none. */
 static ats_status index_item(struct render *r, struct value v, int64_t i, struct value *out) {
     *out = value_of(V_ABSENT);
     if (!is_string(v) && v.kind != V_LIST && v.kind != V_TUPLE && v.kind != V_RANGE) return ATS_OK;
+    if (is_string(v)) TRY(charge_scan(r, v.n));
     int64_t n = length(v);
     if (i < 0) i += n;
     if (i < 0 || i >= n) return ATS_OK;
-    return is_string(v) ? string_item(r, v, i, out) : item_at(r, v, i, out);
+    if (!is_string(v)) return item_at(r, v, i, out);
+    *out = string_item(v, i);
+    return ATS_OK;
 }
 
 ats_status get_item(struct render *r, struct value v, struct value key, struct value *out) {
@@ -178,7 +180,6 @@ static bool is_bound(struct value v) {
 /* Every step-th code point from start; the plain case borrows the text. */
 static ats_status slice_string(struct render *r, struct value v, int64_t start, int64_t step,
                                int64_t count, struct value *out) {
-    TRY(charge(r, v.n / 16));
     if (step == 1) {
         size_t from = text_offset(v.s, v.n, (size_t)start);
         size_t bytes = text_offset(v.s + from, v.n - from, (size_t)count);
@@ -221,6 +222,7 @@ ats_status get_slice(struct render *r, struct value v, struct value start, struc
     if (!sequence) return fail(ATS_BAD_INPUT, "'%s' object cannot be sliced", type_name(v));
     if (!is_bound(start) || !is_bound(stop) || !is_bound(step))
         return fail(ATS_BAD_INPUT, "slice bounds must be integers");
+    if (is_string(v)) TRY(charge_scan(r, v.n));
     int64_t n = length(v), by = step.kind == V_NONE ? 1 : integral(step);
     if (by == 0) return fail(ATS_BAD_INPUT, "slice step cannot be zero");
     by = max_i64(min_i64(by, INT32_MAX), -INT32_MAX); /* beyond any length: the same */

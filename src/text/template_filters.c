@@ -111,7 +111,7 @@ static ats_status f_length(struct render *r, struct value in, const struct args 
     int64_t n = length(in);
     if (n < 0) return fail(ATS_BAD_INPUT, "object of type '%s' has no len()", type_name(in));
     *out = value_int(n);
-    return charge(r, is_string(in) ? in.n / 16 : 0);
+    return charge_scan(r, is_string(in) ? in.n : 0);
 }
 
 /* old and new are printed, as the value is. */
@@ -191,6 +191,7 @@ static ats_status f_truncate(struct render *r, struct value in, const struct arg
     arg_bool(slots[1], &kill_words);
     TRY(arg_string(slots[2], "end", &end));
     TRY(arg_int(slots[3], "leeway", &leeway));
+    if (is_string(in)) TRY(charge_scan(r, in.n));
     int64_t n = length(in);
     if (n < 0) return fail(ATS_BAD_INPUT, "object of type '%s' has no len()", type_name(in));
     int64_t n_end = (int64_t)text_length(end.s, end.n);
@@ -198,7 +199,6 @@ static ats_status f_truncate(struct render *r, struct value in, const struct arg
     *out = in;
     if (max > INT32_MAX || leeway > INT32_MAX || n <= max + leeway) return ATS_OK;
     if (!is_string(in)) return fail(ATS_BAD_INPUT, "needs a string, not '%s'", type_name(in));
-    TRY(charge(r, in.n / 16));
     struct value head = value_string(in.s, text_offset(in.s, in.n, (size_t)(max - n_end)));
     if (!kill_words) {
         const char *blank = memrchr(head.s, ' ', head.n);

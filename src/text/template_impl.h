@@ -252,6 +252,13 @@ struct render {
 
 /* n: how much work this was, in items or bytes of a long value. */
 MUST_CHECK ats_status charge(struct render *r, size_t n);
+/* For reading through, and for copying or comparing, this many bytes. */
+static inline MUST_CHECK ats_status charge_scan(struct render *r, size_t n_bytes) {
+    return charge(r, n_bytes / 4);
+}
+static inline MUST_CHECK ats_status charge_copy(struct render *r, size_t n_bytes) {
+    return charge(r, n_bytes / 16);
+}
 /* Around every recursion; leave only after success (a failure ends the render). */
 MUST_CHECK ats_status enter(struct render *r);
 static inline void leave(struct render *r) {

@@ -24,7 +24,7 @@ static ats_status concat(struct render *r, struct value a, struct value b, struc
     if (markup && !a.tag) TRY(text_escape(r, a, &a));
     if (markup && !b.tag) TRY(text_escape(r, b, &b));
     size_t n = (size_t)a.n + b.n;
-    TRY(charge(r, n / 16));
+    TRY(charge_copy(r, n));
     TRY(make_bytes(r, n, &s));
     if (a.n) memcpy(s, a.s, a.n);
     if (b.n) memcpy(s + a.n, b.s, b.n);
@@ -78,7 +78,7 @@ static ats_status repeat(struct render *r, struct value v, int64_t count, struct
     if (__builtin_mul_overflow(n, (size_t)count, &total) || total > r->max_memory_bytes)
         return fail(ATS_BAD_INPUT, "limit reached: a value of %zu items times %lld", n,
                     (long long)count);
-    TRY(charge(r, is_string(v) ? total / 16 : total));
+    TRY(is_string(v) ? charge_copy(r, total) : charge(r, total));
     if (!is_string(v)) {
         struct list *list;
         TRY(list_new(r, total, &list));

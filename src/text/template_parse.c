@@ -102,9 +102,9 @@ struct node *node_new(struct parser *p, enum node_kind kind, int line) {
 ats_status node_adopt(struct node *node, const struct node *child) {
     if (!child || child->height < node->height) return ATS_OK;
     node->height = (uint16_t)(child->height + 1);
-    if (node->height > TEMPLATE_MAX_NESTING)
-        return fail(ATS_BAD_INPUT, "line %d: nested more than %d deep", node->line,
-                    TEMPLATE_MAX_NESTING);
+    if (node->height > TEMPLATE_MAX_HEIGHT)
+        return fail(ATS_BAD_INPUT, "line %d: a chain or nesting of more than %d parts", node->line,
+                    TEMPLATE_MAX_HEIGHT);
     return ATS_OK;
 }
 
@@ -175,28 +175,38 @@ struct argument_lists {
     size_t n_keywords, keywords_cap;
 };
 
-static ats_status parse_argument(struct parser *p, struct arguments *a, struct argument_lists *v) {
+/* Whether "name =" comes; tokens are kept out of the frames that nest. */
+static ats_status at_keyword(struct parser *p, bool *out) {
     struct token next;
-    struct node *value;
+    *out = false;
+    if (p->tok.kind != T_NAME) return ATS_OK;
+    TRY(parse_look(p, &next));
+    *out = token_is_op(&next, '=');
+    return ATS_OK;
+}
+
+static ats_status parse_keyword(struct parser *p, struct argument_lists *v) {
+    GROW(v->keywords, v->n_keywords, v->keywords_cap, 1);
+    struct keyword *k = &v->keywords[v->n_keywords++];
+    *k = (struct keyword){p->tok.s, (uint32_t)p->tok.n, NULL};
+    TRY(parse_advance(p));
+    TRY(parse_advance(p));
+    return parse_expression(p, &k->value);
+}
+
+static ats_status parse_argument(struct parser *p, struct arguments *a, struct argument_lists *v) {
+    bool keyword;
     if (token_is_op(&p->tok, '*') || token_is_op(&p->tok, OP2('*', '*'))) {
         bool twice = p->tok.op != '*';
         if (a->star_star || (!twice && a->star)) return parse_unexpected(p, "an argument");
         TRY(parse_advance(p));
         return parse_expression(p, twice ? &a->star_star : &a->star);
     }
-    TRY(parse_look(p, &next));
-    if (p->tok.kind == T_NAME && token_is_op(&next, '=')) {
-        struct token name = p->tok;
-        if (a->star_star) return parse_unexpected(p, "no argument after **");
-        TRY(parse_advance(p));
-        TRY(parse_advance(p));
-        TRY(parse_expression(p, &value));
-        GROW(v->keywords, v->n_keywords, v->keywords_cap, 1);
-        v->keywords[v->n_keywords++] = (struct keyword){name.s, (uint32_t)name.n, value};
-        return ATS_OK;
-    }
-    if (a->star || a->star_star || v->n_keywords > 0)
-        return parse_unexpected(p, "a keyword argument");
+    if (a->star_star) return parse_unexpected(p, "no argument after **");
+    TRY(at_keyword(p, &keyword));
+    if (keyword) return parse_keyword(p, v);
+    if (a->star || v->n_keywords > 0) return parse_unexpected(p, "a keyword argument");
+    struct node *value = NULL;
     TRY(parse_expression(p, &value));
     nodes_add(&v->items, value);
     return ATS_OK;
@@ -390,18 +400,22 @@ static ats_status parse_postfix(struct parser *p, struct node **node) {
     }
 }
 
+static ats_status parse_filter_name(struct parser *p, struct node *operand, struct node **out) {
+    struct token name = {0};
+    TRY(parse_expect_name(p, &name));
+    TRY(node_unary(p, N_FILTER, name.line, operand, out));
+    (*out)->value = value_string(name.s, name.n);
+    (*out)->filter = filter_find(name.s, name.n);
+    if ((*out)->filter) return ATS_OK;
+    return fail(ATS_BAD_INPUT, "line %d: unknown filter '%.*s'", name.line,
+                (int)min_size(name.n, 60), name.s);
+}
+
 ats_status parse_filters(struct parser *p, bool first, struct node *operand, struct node **out) {
     *out = operand;
     for (; first || token_is_op(&p->tok, '|'); first = false) {
         if (!first) TRY(parse_advance(p));
-        struct token name = {0};
-        TRY(parse_expect_name(p, &name));
-        TRY(node_unary(p, N_FILTER, name.line, *out, out));
-        (*out)->value = value_string(name.s, name.n);
-        (*out)->filter = filter_find(name.s, name.n);
-        if (!(*out)->filter)
-            return fail(ATS_BAD_INPUT, "line %d: unknown filter '%.*s'", name.line,
-                        (int)min_size(name.n, 60), name.s);
+        TRY(parse_filter_name(p, *out, out));
         if (token_is_op(&p->tok, '(')) TRY(parse_arguments(p, *out));
     }
     return ATS_OK;
@@ -417,42 +431,50 @@ static bool starts_test_argument(const struct token *t) {
            token_is_op(t, '[') || token_is_op(t, '{');
 }
 
-static ats_status parse_test(struct parser *p, struct node *operand, struct node **out) {
-    TRY(parse_advance(p));
-    bool negated = token_is_name(&p->tok, "not");
-    if (negated) TRY(parse_advance(p));
+static ats_status parse_test_name(struct parser *p, struct node *operand, struct node **out) {
     struct token name = {0};
     TRY(parse_expect_name(p, &name));
     TRY(node_unary(p, N_TEST, name.line, operand, out));
     (*out)->value = value_string(name.s, name.n);
     (*out)->test = test_find(name.s, name.n);
-    if (!(*out)->test)
-        return fail(ATS_BAD_INPUT, "line %d: unknown test '%.*s'", name.line,
-                    (int)min_size(name.n, 60), name.s);
-    if (token_is_op(&p->tok, '(')) {
+    if ((*out)->test) return ATS_OK;
+    return fail(ATS_BAD_INPUT, "line %d: unknown test '%.*s'", name.line, (int)min_size(name.n, 60),
+                name.s);
+}
+
+static ats_status parse_test_argument(struct parser *p, struct node *test) {
+    struct arguments *a = ARENA_NEW(&p->t->arena, struct arguments);
+    a->items = ARENA_ARRAY(&p->t->arena, struct node *, 1);
+    a->n_items = 1;
+    test->args = a;
+    TRY(parse_primary(p, &a->items[0]));
+    TRY(parse_postfix(p, &a->items[0]));
+    return node_adopt(test, a->items[0]);
+}
+
+static ats_status parse_test(struct parser *p, struct node *operand, struct node **out) {
+    TRY(parse_advance(p));
+    bool negated = token_is_name(&p->tok, "not");
+    if (negated) TRY(parse_advance(p));
+    TRY(parse_test_name(p, operand, out));
+    if (token_is_op(&p->tok, '('))
         TRY(parse_arguments(p, *out));
-    } else if (starts_test_argument(&p->tok)) {
-        struct arguments *a = ARENA_NEW(&p->t->arena, struct arguments);
-        a->items = ARENA_ARRAY(&p->t->arena, struct node *, 1);
-        a->n_items = 1;
-        TRY(parse_primary(p, &a->items[0]));
-        TRY(parse_postfix(p, &a->items[0]));
-        (*out)->args = a;
-        TRY(node_adopt(*out, a->items[0]));
-    } else if (token_is_name(&p->tok, "is")) {
+    else if (starts_test_argument(&p->tok))
+        TRY(parse_test_argument(p, *out));
+    else if (token_is_name(&p->tok, "is"))
         return parse_unexpected(p, "no second test");
-    }
-    return negated ? node_unary(p, N_NOT, name.line, *out, out) : ATS_OK;
+    return negated ? node_unary(p, N_NOT, (*out)->line, *out, out) : ATS_OK;
 }
 
 static ats_status parse_unary(struct parser *p, bool with_filters, struct node **out) {
-    struct token t = p->tok;
-    if (token_is_op(&t, '-') || token_is_op(&t, '+')) {
+    bool minus = token_is_op(&p->tok, '-');
+    if (minus || token_is_op(&p->tok, '+')) {
+        int line = p->tok.line;
         TRY(parse_nest(p));
         TRY(parse_advance(p));
         TRY(parse_unary(p, false, out));
         p->nesting--;
-        TRY(node_unary(p, t.op == '-' ? N_NEG : N_POS, t.line, *out, out));
+        TRY(node_unary(p, minus ? N_NEG : N_POS, line, *out, out));
     } else {
         TRY(parse_primary(p, out));
     }
@@ -573,8 +595,7 @@ static ats_status parse_concat(struct parser *p, struct node **out) {
 
 static ats_status parse_operators(struct parser *p, enum precedence least, struct node **out) {
     for (;;) {
-        struct token t = p->tok;
-        int precedence = precedence_of(&t);
+        int precedence = precedence_of(&p->tok), op = p->tok.op, line = p->tok.line;
         if (precedence < (int)least) {
             if (least > PREC_COMPARE) return ATS_OK;
             struct node *before = *out;
@@ -592,8 +613,8 @@ static ats_status parse_operators(struct parser *p, enum precedence least, struc
         enum node_kind kind = precedence == PREC_OR    ? N_OR
                               : precedence == PREC_AND ? N_AND
                                                        : N_BINARY;
-        TRY(node_binary(p, kind, t.line, *out, right, out));
-        (*out)->op = t.op;
+        TRY(node_binary(p, kind, line, *out, right, out));
+        (*out)->op = op;
     }
 }
 

@@ -145,7 +145,7 @@ static ats_status find_last(struct render *r, const char *s, size_t n, struct va
     if (what.n > n) return ATS_OK;
     for (size_t i = n - what.n + 1; i-- > 0;) {
         if (what.n > 0 && s[i] != what.s[0]) continue;
-        TRY(charge(r, what.n / 16));
+        TRY(charge_copy(r, what.n));
         if (memcmp(s + i, what.s, what.n) != 0) continue;
         *out = s + i;
         break;
@@ -247,7 +247,7 @@ static ats_status partition(struct render *r, struct value s, const struct args 
     struct list *list;
     TRY(one_string(args, &sep));
     if (sep.n == 0) return fail(ATS_BAD_INPUT, "empty separator");
-    TRY(charge(r, s.n / 16));
+    TRY(charge_scan(r, s.n));
     const char *found = NULL;
     if (right)
         TRY(find_last(r, s.s, s.n, sep, &found));
@@ -274,7 +274,12 @@ static ats_status m_rpartition(struct render *r, struct value s, const struct ar
 /* ---- searching ---- */
 
 /* The part s[start:end] that the slots 1 and 2 ask for; *at is its first code point. */
-static ats_status sub_range(struct value *s, const struct value *slots, int64_t *at, bool *empty) {
+static ats_status sub_range(struct render *r, struct value *s, const struct value *slots,
+                            int64_t *at, bool *empty) {
+    *at = 0;
+    *empty = false;
+    if (is_absent(slots[1]) && is_absent(slots[2])) return ATS_OK;
+    TRY(charge_scan(r, s->n));
     int64_t n = (int64_t)text_length(s->s, s->n), start = 0, end = n;
     TRY(arg_int(slots[1], "start", &start));
     TRY(arg_int(slots[2], "end", &end));
@@ -298,8 +303,8 @@ static ats_status find(struct render *r, struct value s, const struct args *args
     TRY(take_args(args, "", 3, slots));
     TRY(arg_string(slots[0], "the argument", &what));
     if (!is_string(what)) return fail(ATS_BAD_INPUT, "needs a string to look for");
-    TRY(sub_range(&s, slots, &start, &empty));
-    TRY(charge(r, s.n / 16));
+    TRY(sub_range(r, &s, slots, &start, &empty));
+    TRY(charge_scan(r, s.n));
     const char *found = NULL;
     if (!empty && right)
         TRY(find_last(r, s.s, s.n, what, &found));
@@ -334,8 +339,8 @@ static ats_status m_count(struct render *r, struct value s, const struct args *a
     TRY(take_args(args, "", 3, slots));
     TRY(arg_string(slots[0], "the argument", &what));
     if (!is_string(what)) return fail(ATS_BAD_INPUT, "needs a string to look for");
-    TRY(sub_range(&s, slots, &start, &empty));
-    TRY(charge(r, s.n / 16));
+    TRY(sub_range(r, &s, slots, &start, &empty));
+    TRY(charge_scan(r, s.n));
     if (!empty && what.n == 0) count = (int64_t)text_length(s.s, s.n) + 1;
     for (size_t i = 0; !empty && what.n > 0; count++) {
         const char *found = memmem(s.s + i, s.n - i, what.s, what.n);
@@ -346,57 +351,59 @@ static ats_status m_count(struct render *r, struct value s, const struct args *a
     return ATS_OK;
 }
 
-static bool has_affix(struct value s, struct value affix, bool end) {
-    return affix.n <= s.n && memcmp(end ? s.s + s.n - affix.n : s.s, affix.s, affix.n) == 0;
+static ats_status has_affix(struct render *r, struct value s, struct value affix, bool end,
+                            bool *out) {
+    *out = affix.n <= s.n && memcmp(end ? s.s + s.n - affix.n : s.s, affix.s, affix.n) == 0;
+    return charge_copy(r, affix.n);
 }
 
-static ats_status affix(struct value s, const struct args *args, bool end, struct value *out) {
+static ats_status affix(struct render *r, struct value s, const struct args *args, bool end,
+                        struct value *out) {
     struct value slots[3];
     int64_t start;
     bool empty;
     TRY(take_args(args, "", 3, slots));
-    TRY(sub_range(&s, slots, &start, &empty));
+    TRY(sub_range(r, &s, slots, &start, &empty));
     *out = value_bool(false);
     if (slots[0].kind == V_TUPLE) {
         for (size_t i = 0; i < slots[0].list->n && !out->b; i++) {
             struct value one = slots[0].list->items[i];
             if (!is_string(one))
                 return fail(ATS_BAD_INPUT, "needs strings, not '%s'", type_name(one));
-            out->b = !empty && has_affix(s, one, end);
+            if (!empty) TRY(has_affix(r, s, one, end, &out->b));
         }
         return ATS_OK;
     }
     if (slots[0].kind == V_UNDEFINED) return fail_undefined(slots[0]);
     if (!is_string(slots[0]))
         return fail(ATS_BAD_INPUT, "needs a str or a tuple of str, not '%s'", type_name(slots[0]));
-    out->b = !empty && has_affix(s, slots[0], end);
-    return ATS_OK;
+    return empty ? ATS_OK : has_affix(r, s, slots[0], end, &out->b);
 }
 static ats_status m_startswith(struct render *r, struct value s, const struct args *args,
                                struct value *out) {
-    TRY(charge(r, 0));
-    return affix(s, args, false, out);
+    return affix(r, s, args, false, out);
 }
 static ats_status m_endswith(struct render *r, struct value s, const struct args *args,
                              struct value *out) {
-    TRY(charge(r, 0));
-    return affix(s, args, true, out);
+    return affix(r, s, args, true, out);
 }
 
 static ats_status m_removeprefix(struct render *r, struct value s, const struct args *args,
                                  struct value *out) {
     struct value what;
-    TRY(charge(r, 0));
+    bool has;
     TRY(one_string(args, &what));
-    *out = has_affix(s, what, false) ? part(s, what.n, s.n) : s;
+    TRY(has_affix(r, s, what, false, &has));
+    *out = has ? part(s, what.n, s.n) : s;
     return ATS_OK;
 }
 static ats_status m_removesuffix(struct render *r, struct value s, const struct args *args,
                                  struct value *out) {
     struct value what;
-    TRY(charge(r, 0));
+    bool has;
     TRY(one_string(args, &what));
-    *out = has_affix(s, what, true) ? part(s, 0, s.n - what.n) : s;
+    TRY(has_affix(r, s, what, true, &has));
+    *out = has ? part(s, 0, s.n - what.n) : s;
     return ATS_OK;
 }
 

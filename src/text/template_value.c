@@ -303,7 +303,7 @@ ats_status equal(struct render *r, struct value a, struct value b, bool *out) {
     case V_STRING:
     case V_BIG:
         *out = a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
-        return charge(r, a.n / 64);
+        return charge_copy(r, a.n);
     case V_LIST:
     case V_TUPLE:
         TRY(enter(r));
@@ -354,7 +354,7 @@ ats_status order(struct render *r, struct value a, struct value b, int *out) {
     if (is_string(a) && is_string(b)) { /* UTF-8 bytes sort as code points do */
         int c = memcmp(a.s, b.s, a.n < b.n ? a.n : b.n);
         *out = c ? (c > 0) - (c < 0) : (a.n > b.n) - (a.n < b.n);
-        return charge(r, min_size(a.n, b.n) / 64);
+        return charge_copy(r, min_size(a.n, b.n));
     }
     if (a.kind == b.kind && (a.kind == V_LIST || a.kind == V_TUPLE)) {
         TRY(enter(r));
@@ -375,7 +375,7 @@ ats_status contains(struct render *r, struct value container, struct value item,
             return fail(ATS_BAD_INPUT, "'in' of a str needs a str on its left, not '%s'",
                         type_name(item));
         *out = item.n == 0 || memmem(container.s, container.n, item.s, item.n);
-        return charge(r, container.n / 64);
+        return charge_scan(r, container.n);
     }
     if (container.kind == V_DICT || (container.kind == V_VIEW && container.tag == VIEW_KEYS)) {
         struct value *found;
