@@ -79,6 +79,7 @@ size_t bench_llc_bytes(void);
 /* ---- The families, each in its file ---- */
 void check_matmul_q8(struct check *c);
 void check_matmul_f32(struct check *c);
+void check_packed(struct check *c); /* both classes over the packed layout */
 void check_attention(struct check *c);
 void check_vector(struct check *c);  /* norm, softmax parts, gate, rope, add, scale */
 void check_convert(struct check *c); /* quantise_q8, dequant, kv_store */

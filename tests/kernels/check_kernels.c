@@ -45,6 +45,7 @@ static void check_isa(struct check *c) {
     check_attention(c);
     check_matmul_q8(c);
     check_matmul_f32(c);
+    check_packed(c);
 }
 
 int main(int argc, char **argv) {

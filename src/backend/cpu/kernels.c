@@ -19,9 +19,9 @@ struct q8_rows q8_rows_at(void *memory, int n_cols, int n_tokens) {
 }
 
 /* The most any set asks for: 16 rows of floats, whole super-blocks; the q8 class's panel and sums
- * (kernels_matmul.h) are smaller. */
+ * are smaller. What packed products take besides does not grow with the columns. */
 size_t matmul_scratch_bytes(int n_cols) {
-    return round_up((size_t)n_cols, QK_SUPER) * 16 * sizeof(float);
+    return max_size(round_up((size_t)n_cols, QK_SUPER) * 16 * sizeof(float), PACKED_SCRATCH_BYTES);
 }
 
 static const char *const isa_names[ISA_COUNT] = {"ref", "avx2", "avx512", "neon", "neon_dot"};

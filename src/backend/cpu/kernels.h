@@ -49,6 +49,17 @@ typedef void matmul_f32_fn(const void *w, size_t row_bytes, int n_rows, int n_co
 /* n_cols for F32, F16 and BF16 weights is any number from 1 up. */
 size_t matmul_scratch_bytes(int n_cols);
 
+/* The same two products from the packed layout (backend/packed.h): rows of groups [group_begin,
+ * group_end) of a matrix of n_rows x n_cols at `packed`; `out` is where the first of these rows
+ * goes: out[t * out_stride + r - group_begin * PACK_ROWS], for r below n_rows. Bit-equal to the
+ * products of the raw blocks by the same table. */
+typedef void matmul_packed_q8_fn(const uint8_t *packed, int group_begin, int group_end, int n_rows,
+                                 int n_cols, const struct q8_rows *x, int n_tokens, float *out,
+                                 int64_t out_stride, void *scratch);
+typedef void matmul_packed_f32_fn(const uint8_t *packed, int group_begin, int group_end, int n_rows,
+                                  int n_cols, const float *x, int64_t x_stride, int n_tokens,
+                                  float *out, int64_t out_stride, void *scratch);
+
 /* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
  * (k_row_bytes apart). scores[j * score_stride + i] = scale * <q_j, k_i>. */
 typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k,
@@ -68,8 +79,10 @@ struct kernels {
     const char *name; /* of the highest set in it: see cpu_isa_name */
     dequant_fn *dequant[N_DTYPES_WEIGHT];
     quantise_q8_fn *quantise_q8;
-    matmul_q8_fn *matmul_q8[N_DTYPES_WEIGHT];   /* NULL for F32, F16, BF16 */
-    matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT]; /* every weight type */
+    matmul_q8_fn *matmul_q8[N_DTYPES_WEIGHT];               /* NULL for F32, F16, BF16 */
+    matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT];             /* every weight type */
+    matmul_packed_q8_fn *matmul_packed_q8[N_DTYPES_WEIGHT]; /* both: NULL where !pack_can */
+    matmul_packed_f32_fn *matmul_packed_f32[N_DTYPES_WEIGHT];
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];
     /* Q8_0: struct block_q8_0 with the rounding of quantise_q8 and d = half(max|x| / 127) */

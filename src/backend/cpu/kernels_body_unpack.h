@@ -107,12 +107,15 @@ ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *const row[LANES], size_t at, str
 static const int8_t mxfp4_unsigned[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                           12, 11, 10, 9,  8,  6,  4,  0};
 
-/* The scale is e8m0_half: 2^(e - 128), a subnormal for e below 2. */
-ALWAYS_INLINE void unpack_mxfp4(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
-    vi e = byte_of(rows_load1(row, at), 0);
+/* e8m0_half: 2^(e - 128), a subnormal for e below 2. */
+ALWAYS_INLINE vf mxfp4_scale(vi e) {
     vi normal = vi_shl(vi_sub(e, vi_set1(1)), 23);
     vi subnormal = vi_add(vi_set1(0x00200000), vi_shl(vi_and(e, vi_set1(1)), 21));
-    out->scale[0] = vi_as_float(vi_max(normal, subnormal));
+    return vi_as_float(vi_max(normal, subnormal));
+}
+
+ALWAYS_INLINE void unpack_mxfp4(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
+    out->scale[0] = mxfp4_scale(byte_of(rows_load1(row, at), 0));
     unpack_nibbles(row, at + 1, out->w);
     lookup_all(mxfp4_unsigned, out->w);
 }

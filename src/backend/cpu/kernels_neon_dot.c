@@ -7,6 +7,8 @@
 
 #include "backend/cpu/kernels_body_f32.h"
 
+#include "backend/cpu/kernels_body_packed.h"
+
 #include "backend/cpu/kernels_body_vector.h"
 
 #include "backend/cpu/kernels_body_fill.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Sum of products in double: four chains only so that the adds overlap. */
-static float dot(const float *a, const float *b, int n) {
+float kernels_ref_dot(const float *a, const float *b, int n) {
     double sum[4] = {0, 0, 0, 0};
     int i = 0;
     for (; i + 4 <= n; i += 4) {
@@ -24,7 +24,7 @@ static void matmul(enum dtype type, const void *w, size_t row_bytes, int n_rows,
     for (int r = 0; r < n_rows; r++) {
         dtype_to_float(type, (const uint8_t *)w + (size_t)r * row_bytes, scratch, n_cols);
         for (int t = 0; t < n_tokens; t++)
-            out[t * out_stride + r] = dot(scratch, x + t * x_stride, n_cols);
+            out[t * out_stride + r] = kernels_ref_dot(scratch, x + t * x_stride, n_cols);
     }
 }
 
@@ -202,4 +202,5 @@ void kernels_ref_fill(struct kernels *k) {
     k->scale = scale;
     k->silu_mul = silu_mul;
     kernels_ref_q8_fill(k);
+    kernels_ref_packed_fill(k);
 }

@@ -83,6 +83,12 @@ ALWAYS_INLINE vi vi_load1(const void *p) {
     __builtin_memcpy(&x, p, sizeof x);
     return _mm256_set1_epi32(x);
 }
+ALWAYS_INLINE vi vi_load(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+ALWAYS_INLINE vi vi_load_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
 ALWAYS_INLINE vi vi_and(vi a, vi b) {
     return _mm256_and_si256(a, b);
 }

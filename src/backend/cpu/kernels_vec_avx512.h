@@ -86,6 +86,13 @@ ALWAYS_INLINE vi vi_load1(const void *p) {
     __builtin_memcpy(&x, p, sizeof x);
     return _mm512_set1_epi32(x);
 }
+ALWAYS_INLINE vi vi_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+/* LANES bytes, one in each lane. */
+ALWAYS_INLINE vi vi_load_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 ALWAYS_INLINE vi vi_and(vi a, vi b) {
     return _mm512_and_si512(a, b);
 }

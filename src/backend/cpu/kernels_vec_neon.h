@@ -80,6 +80,15 @@ ALWAYS_INLINE vi vi_load1(const void *p) {
     __builtin_memcpy(&x, p, sizeof x);
     return vdupq_n_s32(x);
 }
+ALWAYS_INLINE vi vi_load(const void *p) {
+    return vreinterpretq_s32_u8(vld1q_u8(p));
+}
+ALWAYS_INLINE vi vi_load_u8(const uint8_t *p) {
+    uint32_t bytes;
+    __builtin_memcpy(&bytes, p, sizeof bytes);
+    uint16x8_t wide = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+}
 ALWAYS_INLINE vi vi_and(vi a, vi b) {
     return vandq_s32(a, b);
 }
