@@ -33,12 +33,17 @@ static const char built_in_text[] =
 
 /* ---- the context ---- */
 
+/* The tools asked for, NULL if there are none. */
+static const json_t *given_tools(const struct chat_options *options) {
+    const json_t *tools = options->tools;
+    if (!tools) tools = json_object_get(options->extra, "tools");
+    return json_array_size(tools) > 0 ? tools : NULL;
+}
+
 static json_t *context_new(const struct chat *chat, const struct chat_options *options,
                            json_t *messages) {
     json_t *context = json_object();
-    bool tools = options->tools && json_array_size(options->tools) > 0;
-    json_object_set_new(context, "messages", messages);
-    json_object_set_new(context, "tools", tools ? json_deep_copy(options->tools) : json_null());
+    const json_t *tools = given_tools(options);
     json_object_set_new(context, "documents", json_null());
     json_object_set_new(context, "add_generation_prompt",
                         json_boolean(options->add_generation_prompt));
@@ -52,6 +57,8 @@ static json_t *context_new(const struct chat *chat, const struct chat_options *o
         json_object_update(context, extra);
         json_decref(extra);
     }
+    json_object_set_new(context, "messages", messages);
+    json_object_set_new(context, "tools", tools ? json_deep_copy(tools) : json_null());
     return context;
 }
 
@@ -337,7 +344,9 @@ static ats_status check_options(const struct chat_options *options) {
     if (!is_shallow(options->tools, TEMPLATE_MAX_DEPTH) ||
         !is_shallow(options->extra, TEMPLATE_MAX_DEPTH))
         return fail(ATS_BAD_INPUT, "tools or extra variables are nested too deep");
-    if (options->tools && !json_is_array(options->tools))
+    const json_t *tools = options->tools;
+    if (!tools) tools = json_object_get(options->extra, "tools");
+    if (tools && !json_is_array(tools) && !json_is_null(tools))
         return fail(ATS_BAD_INPUT, "tools is not an array");
     if (!options->extra) return ATS_OK;
     if (!json_is_object(options->extra))
@@ -365,7 +374,7 @@ ats_status chat_render(const struct chat *chat, const json_t *messages,
     if (!json_is_array(messages)) return fail(ATS_BAD_INPUT, "messages is not an array");
     json_array_foreach(messages, i, message) TRY(check_message(message, i));
     TRY(check_options(options));
-    const struct chat_template *t = pick(chat, json_array_size(options->tools) > 0);
+    const struct chat_template *t = pick(chat, given_tools(options) != NULL);
     struct shaped shaped;
     ats_status status = render_form(chat, t, messages, options, CALLS_AS_OBJECTS, &shaped, out);
     if (status == ATS_OK || !shaped.has_calls) return status;

@@ -33,7 +33,7 @@ enum chat_switch { CHAT_UNSET, CHAT_OFF, CHAT_ON };
 struct chat_options {
     bool add_generation_prompt;       /* open the assistant's turn */
     enum chat_switch enable_thinking; /* `enable_thinking` of the template */
-    const json_t *tools;              /* array in OpenAI's shape; NULL or empty: none */
+    const json_t *tools; /* array in OpenAI's shape; NULL: those of extra; empty: none */
     const json_t
         *extra; /* object: further variables (chat_template_kwargs); they win. NULL: none */
     const struct tm

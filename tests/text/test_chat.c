@@ -312,14 +312,19 @@ static void test_options_reach_the_template(void **state) {
     options.tools = tools;
     options.enable_thinking = CHAT_ON;
     expect(chat, "[]", &options, "<s></s> True [{'type': 'function'}] True - no clock");
-    options.extra = extra;
-    expect(chat, "[]", &options, "<s></s> True [{'type': 'function'}] 1 high no clock");
-    json_object_set_new(extra, "messages", json_array());
+    options.extra = tools; /* no object */
     struct buf out = {0};
     TEST_STATUS(render(chat, "[]", &options, &out), ATS_BAD_INPUT);
-    options = (struct chat_options){.tools = extra};
+    options.extra = extra;
+    expect(chat, "[]", &options, "<s></s> True [{'type': 'function'}] 1 high no clock");
+    options.tools = NULL;
+    json_object_set(extra, "tools", none);
+    expect(chat, "[]", &options, "<s></s> True None 1 high no clock");
+    json_object_set(extra, "tools", tools);
+    expect(chat, "[]", &options, "<s></s> True [{'type': 'function'}] 1 high no clock");
+    json_object_set_new(extra, "messages", json_array());
     TEST_STATUS(render(chat, "[]", &options, &out), ATS_BAD_INPUT);
-    options = (struct chat_options){.extra = tools};
+    options = (struct chat_options){.tools = extra};
     TEST_STATUS(render(chat, "[]", &options, &out), ATS_BAD_INPUT);
     json_decref(tools);
     json_decref(none);
