@@ -34,10 +34,10 @@ struct chat_options {
     bool add_generation_prompt;       /* open the assistant's turn */
     enum chat_switch enable_thinking; /* `enable_thinking` of the template */
     const json_t *tools; /* array in OpenAI's shape; NULL: those of extra; empty: none */
-    const json_t
-        *extra; /* object: further variables (chat_template_kwargs); they win. NULL: none */
-    const struct tm
-        *now; /* wall clock for strftime_now; NULL: the template sees no such function */
+    /* Object: further variables (chat_template_kwargs); they win over ours. NULL: none. */
+    const json_t *extra;
+    /* Wall clock of strftime_now, all fields set; NULL: the template sees no such function. */
+    const struct tm *now;
     size_t max_output_bytes; /* 0: the default of template.h */
 };
 
