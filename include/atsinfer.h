@@ -83,6 +83,7 @@ typedef struct ats_options {
     const char *cpu_isa; /* NULL or "native": the best there is; "ref", "avx2", "avx512", "neon" */
     uint64_t plan_seed;  /* not 0: a random division of the work over the devices (tests) */
     bool no_fusion;      /* every operator by itself (tests: changes nothing but speed) */
+    bool no_repack;      /* weights stay as the file has them: quick start, slower rounds */
     bool force;          /* go on where a guess is possible: unknown pre-tokenizer */
     bool metadata_only;  /* vocabulary and facts only: no weights, no sessions */
     ats_progress_fn *progress;

@@ -82,6 +82,7 @@ struct weight_source {
     int n_rows, n_cols;
     int64_t row_bytes;
     const uint8_t *data;
+    bool raw; /* leave it where it is: memory is short */
 };
 
 /* Inside a page [kv_head][64][head_dim], K and V apart. */
@@ -155,6 +156,7 @@ struct backend_options {
     unsigned cpu_isa_mask;          /* kernels allowed; bits of cpu_isa */
     bool driven;                    /* the one device that the caller's thread drives */
     bool no_fusion;                 /* every step by itself */
+    bool no_repack;                 /* weights stay as the file has them */
 };
 
 /* Opens a device by name ("cpu"). UNSUPPORTED names what there is. *out owned. */

@@ -160,3 +160,8 @@ const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row
     *row_bytes = t->row_bytes;
     return t->data + w->row_begin * t->row_bytes;
 }
+
+void model_weight_done(const struct model *m, int weight) {
+    const struct gguf_tensor *t = &m->file->tensors[m->graph->weights[weight].tensor];
+    file_map_dontneed(&m->file->files[t->file_index].map, t->file_offset, (uint64_t)t->n_bytes);
+}

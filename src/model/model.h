@@ -42,3 +42,5 @@ void model_close(struct model *m); /* accepts NULL */
 
 /* The bytes of a graph weight: first row, distance of rows. Borrowed from the file's map. */
 const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row_bytes);
+/* A copy was made: its pages need not stay in this process. They can be read again. */
+void model_weight_done(const struct model *m, int weight);

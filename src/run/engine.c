@@ -47,13 +47,22 @@ static ats_status split_devices(ats_engine *e) {
     return ATS_OK;
 }
 
+static ats_status choose_kernels(ats_engine *e) {
+    const char *name = e->options.cpu_isa;
+    if (!backend_cpu_isa_parse(name, &e->cpu_isa_mask))
+        return fail(ATS_BAD_ARGUMENT, "unknown instruction set \"%.40s\"", name);
+    if (strcmp(name, "native") == 0) return ATS_OK;
+    const char *best = backend_cpu_isa_name(e->cpu_isa_mask);
+    if (strcmp(name, best) == 0) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "this processor or build has no %s kernels", name);
+}
+
 static ats_status fill_options(ats_engine *e) {
     ats_options *o = &e->options;
     o->model = arena_strdup(&e->arena, o->model);
     TRY(split_devices(e));
     e->cpu_isa_mask = ~0U;
-    if (o->cpu_isa && !backend_cpu_isa_parse(o->cpu_isa, &e->cpu_isa_mask))
-        return fail(ATS_BAD_ARGUMENT, "unknown instruction set \"%.40s\"", o->cpu_isa);
+    if (o->cpu_isa) TRY(choose_kernels(e));
     int fast = max_int(1, cpu_count_fast() / e->n_devices);
     if (!o->n_threads) o->n_threads = fast;
     if (!o->n_threads_batch) o->n_threads_batch = max_int(o->n_threads, fast);
@@ -108,7 +117,8 @@ static ats_status open_devices(ats_engine *e) {
                                           .n_threads_batch = e->options.n_threads_batch,
                                           .cpu_isa_mask = e->cpu_isa_mask,
                                           .driven = d == 0,
-                                          .no_fusion = e->options.no_fusion};
+                                          .no_fusion = e->options.no_fusion,
+                                          .no_repack = e->options.no_repack};
         TRY(backend_open(e->device_names[d], &options, &e->devices[d]));
     }
     return ATS_OK;

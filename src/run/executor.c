@@ -13,6 +13,7 @@ struct executor {
     struct program *program;
     struct backend *devices[MAX_DEVICES];
     int n_devices;
+    bool *raw;                         /* (n_shards) stays as it is in the file's map */
     struct backend_weight **weights;   /* (n_shards) */
     struct backend_kv **kvs;           /* (n_kvs) */
     struct step *steps;                /* in the program's `order`; what segments borrow */
@@ -28,8 +29,11 @@ static struct weight_source shard_source(const struct executor *e, int shard) {
     const struct program_shard *s = &e->program->shards[shard];
     const struct graph_weight *w = &e->model->graph->weights[s->weight];
     const struct dtype_info *type = dtype_info(w->dtype);
-    struct weight_source source = {
-        .name = w->name, .dtype = w->dtype, .n_rows = w->n_rows, .n_cols = w->n_cols};
+    struct weight_source source = {.name = w->name,
+                                   .dtype = w->dtype,
+                                   .n_rows = w->n_rows,
+                                   .n_cols = w->n_cols,
+                                   .raw = e->raw && e->raw[shard]};
     source.data = model_weight_data(e->model, s->weight, &source.row_bytes);
     if (s->axis == AXIS_ROWS) {
         source.data += s->begin * source.row_bytes;
@@ -75,17 +79,30 @@ static ats_status check_kv_types(const struct executor *e) {
     return fail(ATS_UNSUPPORTED, "a q8_0 KV cache needs heads of a multiple of 32, not %d", dim);
 }
 
-/* Every byte before any is reserved. */
-static void count_ledger(struct executor *e) {
+/* Copies of weights are made up to this share of the memory; the rest stays in the file's map, so
+ * that a model larger than memory still runs (house.md 4). */
+#define COPIES_SHARE 0.7
+
+static void count_weights(struct executor *e, int64_t limit) {
     const struct program *p = e->program;
+    int64_t all = 0;
     for (int i = 0; i < p->n_shards; i++) {
         struct weight_source s = shard_source(e, i);
         struct backend *b = e->devices[p->shards[i].device];
         struct executor_ledger *ledger = &e->ledger[p->shards[i].device];
         int64_t copied = b->fn->weight_bytes(b, &s);
+        e->raw[i] = all + copied > limit;
+        if (e->raw[i]) copied = 0;
+        all += copied;
         ledger->weight_bytes += copied;
         if (copied == 0) ledger->mapped_bytes += dtype_row_bytes(s.dtype, s.n_cols) * s.n_rows;
     }
+}
+
+/* Every byte before any is reserved. */
+static void count_ledger(struct executor *e) {
+    const struct program *p = e->program;
+    int64_t left = e->o.host_bytes;
     for (int i = 0; i < p->n_kvs; i++) {
         struct kv_layout l = kv_layout(e, &p->kvs[i]);
         e->ledger[p->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&l);
@@ -95,6 +112,10 @@ static void count_ledger(struct executor *e) {
         e->ledger[d].work_bytes = e->devices[d]->fn->work_bytes(e->devices[d], &limits);
     }
     e->ledger[0].work_bytes += p->exchange_bytes;
+    for (int d = 0; d < e->n_devices; d++)
+        left -= e->ledger[d].kv_bytes + e->ledger[d].work_bytes;
+    e->raw = ARENA_ARRAY(&e->arena, bool, p->n_shards);
+    count_weights(e, min_i64(left, (int64_t)(COPIES_SHARE * (double)e->o.host_bytes)));
 }
 
 static double mib(int64_t bytes) {
@@ -225,6 +246,7 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
         struct backend *b = e->devices[p->shards[i].device];
         struct weight_source s = shard_source(e, i);
         TRY(b->fn->weight_load(b, &s, &e->weights[i]));
+        if (b->fn->weight_bytes(b, &s) > 0) model_weight_done(e->model, p->shards[i].weight);
         done += (uint64_t)(dtype_row_bytes(s.dtype, s.n_cols) * s.n_rows);
         if (progress && !progress(user, done, total))
             return fail(ATS_CANCELLED, "loading was cancelled");

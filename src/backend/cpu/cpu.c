@@ -1,4 +1,4 @@
-/* The CPU as a device: memory, weights in the file's map, one timeline. */
+/* The CPU as a device: memory, KV, one timeline. */
 #include "backend/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -93,25 +93,7 @@ static ats_status cpu_reserve(struct backend *b, const struct backend_limits *li
     return ATS_OK;
 }
 
-/* ---- weights and KV ---- */
-
-static int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source) {
-    (void)b, (void)source; /* raw blocks are read in the file's map */
-    return 0;
-}
-
-static ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
-                                  struct backend_weight **out) {
-    (void)b;
-    *out = xmalloc(sizeof **out);
-    (*out)->s = *source;
-    return ATS_OK;
-}
-
-static void cpu_weight_free(struct backend *b, struct backend_weight *w) {
-    (void)b;
-    free(w);
-}
+/* ---- KV ---- */
 
 static ats_status cpu_kv_open(struct backend *b, const struct kv_layout *layout,
                               struct backend_kv **out) {
@@ -243,6 +225,7 @@ static void cpu_close(struct backend *b) {
         thread_join(&c->thread);
     }
     thread_pool_close(c->pool);
+    cpu_weights_close(c);
     if (c->work) pages_free(c->work, c->work_bytes);
     if (c->local) pages_free(c->local, c->local_bytes);
     pthread_mutex_destroy(&c->lock);

@@ -24,7 +24,8 @@
 #define MAX_ROPES        8 /* different rotary embeddings in one segment */
 
 struct backend_weight {
-    struct weight_source s; /* the file's map serves */
+    struct weight_source s; /* in the file's map; still serves single rows when packed */
+    uint8_t *packed;        /* backend/packed.h; NULL: raw blocks */
 };
 
 struct backend_kv {
@@ -85,6 +86,7 @@ struct cpu {
     struct backend_options options;
     struct thread_pool *pool;
     struct backend_limits limits;
+    struct weight_region *regions;
     uint8_t *local;
     size_t local_bytes;
     uint8_t *work; /* everything below stands in it */
@@ -119,6 +121,13 @@ static inline float *span_at(const struct cpu *c, const struct span *s, int line
     return first + (int64_t)line * s->stride + column - s->first;
 }
 
+/* weights.c */
+int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source);
+ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
+                           struct backend_weight **out);
+void cpu_weight_free(struct backend *b, struct backend_weight *w);
+void cpu_weights_close(struct cpu *c);
+
 /* phases.c */
 struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step *steps,
                                          int n_steps);
@@ -134,7 +143,6 @@ size_t cpu_attn_scratch_floats(const struct backend_limits *limits); /* a thread
 size_t cpu_attn_partial_floats(const struct backend_limits *limits); /* shared */
 void cpu_attn_store(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
-/* False if the ranges phase left nothing to merge: it is skipped then, with its barrier (whatever
- * comes next reads the attention's output and so has one of its own). */
+/* False if the ranges phase left nothing to merge: the phase is skipped then, with its barrier. */
 bool cpu_attn_must_merge(const struct round *round);
 void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads);

@@ -165,18 +165,23 @@ static int rope_index(struct builder *b, const struct graph_op *op) {
     return s->n_ropes++;
 }
 
+static void touch_ranges(struct builder *b, const struct step *s) {
+    touch(b, OWN_KV, 0, 1, false);
+    touch(b, OWN_PARTIAL, 0, 1, true);
+    touch_span(b, &s->in[0], false, false);
+    touch_span(b, &s->out, false, true);
+}
+
 static void add_attention(struct builder *b, const struct step *s) {
     for (int i = 1; i < 3; i++)
         touch_span(b, &s->in[i], false, false);
     touch(b, OWN_KV, 0, 1, true);
     add_phase(b, PHASE_ATTN_STORE, s);
-    touch(b, OWN_KV, 0, 1, false);
-    touch(b, OWN_PARTIAL, 0, 1, true);
-    touch_span(b, &s->in[0], false, false);
-    touch_span(b, &s->out, false, true);
+    touch_ranges(b, s);
     add_phase(b, PHASE_ATTN_RANGES, s);
-    touch(b, OWN_PARTIAL, 0, 1, false);
-    touch_span(b, &s->out, false, true);
+    /* The merge is skipped, barrier and all, where there is nothing to merge: what the ranges
+     * touch must then still count for the phase after it. */
+    touch_ranges(b, s);
     add_phase(b, PHASE_ATTN_MERGE, s);
 }
 

@@ -1,5 +1,6 @@
 /* Matrix products with what is folded into them. */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/packed.h"
 
 #include <string.h>
 
@@ -11,7 +12,8 @@ struct input {
     int n_lines;
 };
 
-#define DYNAMIC_ROWS 64 /* rows a thread takes at a time in large rounds */
+#define SMALL_ROWS   PACK_ROWS /* rows that are not shared out further in small rounds */
+#define DYNAMIC_ROWS 64        /* rows a thread takes at a time in large rounds */
 
 static bool needs_q8(const struct products *p) {
     for (int i = 0; i < p->n; i++)
@@ -57,18 +59,41 @@ static struct input prepare(struct cpu_run *r, const struct products *p, int thr
     return in;
 }
 
-/* Rows [begin, end) (of the output's columns) of one product, bias added. */
-static void multiply(const struct cpu *c, const struct step *s, const struct input *in, int begin,
-                     int end, void *scratch) {
+/* Rows [begin, end) of the shard; `out` is theirs. */
+static void multiply_raw(const struct cpu *c, const struct step *s, const struct input *in,
+                         int begin, int end, float *out, void *scratch) {
     const struct weight_source *w = &s->weight->s;
-    const uint8_t *rows = w->data + (begin - s->begin) * w->row_bytes;
-    float *out = span_at(c, &s->out, 0, begin);
+    const uint8_t *rows = w->data + begin * w->row_bytes;
     if (s->op->p.matmul.math == MATH_Q8)
         c->k.matmul_q8[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, &in->q8,
                                  in->n_lines, out, s->out.stride, scratch);
     else
         c->k.matmul_f32[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, in->x,
                                   in->x_stride, in->n_lines, out, s->out.stride, scratch);
+}
+
+/* The same from the packed layout; begin stands on a group. */
+static void multiply_packed(const struct cpu *c, const struct step *s, const struct input *in,
+                            int begin, int end, float *out, void *scratch) {
+    const struct weight_source *w = &s->weight->s;
+    int from = begin / PACK_ROWS, to = pack_n_groups(end);
+    if (s->op->p.matmul.math == MATH_Q8)
+        c->k.matmul_packed_q8[w->dtype](s->weight->packed, from, to, w->n_rows, w->n_cols, &in->q8,
+                                        in->n_lines, out, s->out.stride, scratch);
+    else
+        c->k.matmul_packed_f32[w->dtype](s->weight->packed, from, to, w->n_rows, w->n_cols, in->x,
+                                         in->x_stride, in->n_lines, out, s->out.stride, scratch);
+}
+
+/* Rows [begin, end) (of the output's columns) of one product, bias added. */
+static void multiply(const struct cpu *c, const struct step *s, const struct input *in, int begin,
+                     int end, void *scratch) {
+    const struct weight_source *w = &s->weight->s;
+    float *out = span_at(c, &s->out, 0, begin);
+    if (s->weight->packed)
+        multiply_packed(c, s, in, begin - s->begin, end - s->begin, out, scratch);
+    else
+        multiply_raw(c, s, in, begin - s->begin, end - s->begin, out, scratch);
     if (!s->bias) return;
     const float *bias = (const float *)(const void *)s->bias->s.data + (begin - s->begin);
     for (int line = 0; line < in->n_lines; line++) {
@@ -125,7 +150,7 @@ void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, 
     if (in.n_lines == 0) return;
     void *scratch = c->scratch[thread].matmul;
     if (in.n_lines <= SMALL_LINES) {
-        struct row_units u = count_units(p, 16);
+        struct row_units u = count_units(p, SMALL_ROWS);
         int begin, end;
         split_range(u.units[u.n_items], 1, thread, n_threads, &begin, &end);
         run_units(c, p, &in, &u, begin, end, scratch);

@@ -1,0 +1,77 @@
+/* Weights of the CPU: read in the file's map, or repacked (packed.h) into memory of our own. */
+#include <stdlib.h>
+#include "backend/cpu/cpu_internal.h"
+#include "backend/packed.h"
+#include "base/file.h"
+
+#define REGION_BYTES ((size_t)32 << 20) /* so that huge pages serve small weights too */
+
+/* Anonymous memory that weights are laid into one after the other; freed as a whole. */
+struct weight_region {
+    struct weight_region *next;
+    uint8_t *memory;
+    size_t bytes, used;
+};
+
+static bool is_packed(const struct cpu *c, const struct weight_source *s) {
+    return !c->options.no_repack && !s->raw && s->n_rows > 1 && pack_can(s->dtype);
+}
+
+static size_t packed_bytes(const struct weight_source *s) {
+    return round_up(pack_bytes(s->dtype, s->n_rows, s->n_cols), PACK_ALIGN);
+}
+
+int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source) {
+    struct cpu *c = CONTAINER_OF(b, struct cpu, base);
+    return is_packed(c, source) ? (int64_t)packed_bytes(source) : 0;
+}
+
+static ats_status region_alloc(struct cpu *c, size_t bytes, uint8_t **out) {
+    struct weight_region *r = c->regions;
+    if (!r || r->bytes - r->used < bytes) {
+        void *memory;
+        size_t size = max_size(bytes, REGION_BYTES);
+        TRY(pages_alloc(size, &memory));
+        r = xcalloc(1, sizeof *r);
+        *r = (struct weight_region){.next = c->regions, .memory = memory, .bytes = size};
+        c->regions = r;
+    }
+    *out = r->memory + r->used;
+    r->used += bytes;
+    return ATS_OK;
+}
+
+void cpu_weights_close(struct cpu *c) {
+    while (c->regions) {
+        struct weight_region *r = c->regions;
+        c->regions = r->next;
+        pages_free(r->memory, r->bytes);
+        free(r);
+    }
+}
+
+static void pack_share(void *arg, int thread, int n_threads) {
+    const struct backend_weight *w = arg;
+    const struct weight_source *s = &w->s;
+    int begin, end;
+    split_range(pack_n_groups(s->n_rows), 1, thread, n_threads, &begin, &end);
+    pack_rows(s->dtype, s->data, (size_t)s->row_bytes, s->n_rows, s->n_cols, w->packed, begin, end);
+}
+
+ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
+                           struct backend_weight **out) {
+    struct cpu *c = CONTAINER_OF(b, struct cpu, base);
+    *out = NULL;
+    uint8_t *packed = NULL;
+    if (is_packed(c, source)) TRY(region_alloc(c, packed_bytes(source), &packed));
+    struct backend_weight *w = xmalloc(sizeof *w);
+    *w = (struct backend_weight){*source, packed};
+    if (packed) thread_pool_run(c->pool, thread_pool_size(c->pool), pack_share, w);
+    *out = w;
+    return ATS_OK;
+}
+
+void cpu_weight_free(struct backend *b, struct backend_weight *w) {
+    (void)b; /* its bytes go with the region */
+    free(w);
+}
