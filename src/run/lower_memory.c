@@ -5,9 +5,9 @@
 
 #define BUFFER_ALIGN 64
 
-/* Steps for which a buffer is kept after its last use, so that a backend may fold what follows a
- * product into it without overwriting the product's input. */
-#define LINGER_STEPS 2
+/* Steps for which a buffer is kept after its last use, so that a backend may fold a norm, three
+ * products and what follows them into one without overwriting the input. */
+#define LINGER_STEPS 4
 
 /* True if a buffer is still needed when another one begins to be written. Logits stay. */
 static bool alive_at(const struct lowering *l, const struct buffer *b, int step) {

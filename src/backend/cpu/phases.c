@@ -123,14 +123,17 @@ static bool sum_fits(const struct products *p, const struct step *s) {
     return reads == 1 && m->n_readers == 1 && m->begin == s->begin && m->end == s->end;
 }
 
-/* A norm over whole rows whose only readers are the products right after it. */
-static int norm_fits(const struct step *steps, int n_steps) {
+/* A norm over whole rows whose only readers are the products right after it. Threads compute it for
+ * themselves, some later than others: no product may write where it reads. */
+static int norm_fits(const struct builder *b, const struct step *steps, int n_steps) {
     if (!is_op(steps, OP_NORM) || n_steps < 2) return 0;
     int width = steps->end - steps->begin;
     if (steps->begin != 0 || steps->op->p.norm.group != width) return 0;
     int n = count_products(steps + 1, n_steps - 1);
     bool fits = n > 0 && n == steps->n_readers && same_span(&steps[1].in[0], &steps->out) &&
                 steps[1].in_begin == 0 && steps[1].in_end == width;
+    for (int i = 1; i <= n; i++)
+        fits = fits && !spans_meet(b, &steps[i].out, steps[i].rows, &steps->in[0], steps->in_rows);
     return fits ? n : 0;
 }
 
@@ -188,7 +191,7 @@ static void add_attention(struct builder *b, const struct step *s) {
 /* Adds what stands at steps[0]; returns how many steps were taken. */
 static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
     bool fuse = !b->cpu->options.no_fusion;
-    int n = fuse ? norm_fits(steps, n_steps) : 0;
+    int n = fuse ? norm_fits(b, steps, n_steps) : 0;
     if (n) return add_products(b, steps, n_steps, 1, n);
     if (is_op(steps, OP_MATMUL))
         return add_products(b, steps, n_steps, 0, fuse ? count_products(steps, n_steps) : 1);

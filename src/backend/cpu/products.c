@@ -88,7 +88,6 @@ static void multiply_packed(const struct cpu *c, const struct step *s, const str
 /* Rows [begin, end) (of the output's columns) of one product, bias added. */
 static void multiply(const struct cpu *c, const struct step *s, const struct input *in, int begin,
                      int end, void *scratch) {
-    const struct weight_source *w = &s->weight->s;
     float *out = span_at(c, &s->out, 0, begin);
     if (s->weight->packed)
         multiply_packed(c, s, in, begin - s->begin, end - s->begin, out, scratch);
