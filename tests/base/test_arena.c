@@ -78,6 +78,19 @@ static void growing_arrays_keep_their_items(void **state) {
     free(copy);
 }
 
+static void adopted_arrays_move_into_the_arena(void **state) {
+    (void)state;
+    struct arena a = {0};
+    int *items = xmalloc(3 * sizeof *items);
+    for (int i = 0; i < 3; i++)
+        items[i] = i + 5;
+    int *moved = arena_adopt(&a, items, 3 * sizeof *items); /* a leak check sees items freed */
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(moved[i], i + 5);
+    assert_non_null(arena_adopt(&a, NULL, 0));
+    arena_free(&a);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allocations_are_zeroed_aligned_and_apart),
@@ -85,6 +98,7 @@ int main(void) {
         cmocka_unit_test(an_arena_can_be_used_again_after_free),
         cmocka_unit_test(strings_are_copied_whole),
         cmocka_unit_test(growing_arrays_keep_their_items),
+        cmocka_unit_test(adopted_arrays_move_into_the_arena),
     };
     return cmocka_run_group_tests_name("base/arena", tests, NULL, NULL);
 }
