@@ -14,6 +14,11 @@ static char *print_and_free(json_t *root) {
     return text;
 }
 
+/* A file's name may hold any bytes, JSON may not. */
+static json_t *path_json(const char *path) {
+    return json_string_replaced(path, strlen(path));
+}
+
 /* ---- a file ---- */
 
 static json_t *element_json(const struct gguf_array *a, size_t i) {
@@ -112,8 +117,8 @@ static json_t *types_json(const struct gguf *g) {
 static json_t *parts_json(const struct gguf *g) {
     json_t *all = json_array();
     for (int i = 0; i < g->n_files; i++)
-        json_array_append_new(all, json_pack("{s:s, s:I}", "path", g->files[i].map.path, "bytes",
-                                             (json_int_t)g->files[i].map.size_bytes));
+        json_array_append_new(all, json_pack("{s:o, s:I}", "path", path_json(g->files[i].map.path),
+                                             "bytes", (json_int_t)g->files[i].map.size_bytes));
     return all;
 }
 
@@ -154,9 +159,9 @@ ats_status ats_file_describe(const char *path, char **json) {
         n_params += g->tensors[i].n_elements;
         bytes += g->tensors[i].n_bytes;
     }
-    json_t *root = json_pack("{s:i, s:s, s:i, s:s, s:I, s:I}", "schema", 1, "path", path, "version",
-                             (int)g->version, "architecture", g->arch, "n_params", n_params,
-                             "weight_bytes", bytes);
+    json_t *root = json_pack("{s:i, s:o, s:i, s:s, s:I, s:I}", "schema", 1, "path", path_json(path),
+                             "version", (int)g->version, "architecture", g->arch, "n_params",
+                             n_params, "weight_bytes", bytes);
     json_object_set_new(root, "name", name_json(g));
     json_object_set_new(root, "parts", parts_json(g));
     json_object_set_new(root, "types", types_json(g));
@@ -205,7 +210,7 @@ static json_t *ledger_json(const ats_engine *e) {
 }
 
 char *ats_engine_describe(const ats_engine *e) {
-    json_t *root = json_pack("{s:i, s:s}", "schema", 1, "model", e->options.model);
+    json_t *root = json_pack("{s:i, s:o}", "schema", 1, "model", path_json(e->options.model));
     if (e->model) {
         const struct program *p = executor_program(e->executor);
         json_object_set_new(root, "devices", ledger_json(e));

@@ -199,6 +199,14 @@ static ats_status run_round(struct eval *v) {
 
 /* ---- evaluation ---- */
 
+static ats_status check_tokens(const ats_engine *e, const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= e->model->graph->n_vocab)
+            return fail(ATS_BAD_ARGUMENT, "token id %d is outside the vocabulary of %d", tokens[i],
+                        e->model->graph->n_vocab);
+    return ATS_OK;
+}
+
 static ats_status check_run(const ats_engine *e, const ats_run *run) {
     size_t has = run->session->seq->n_tokens;
     if (run->session->engine != e)
@@ -207,11 +215,7 @@ static ats_status check_run(const ats_engine *e, const ats_run *run) {
         return fail(ATS_CONTEXT_FULL,
                     "%zu tokens do not fit: the session holds %zu of at most %d tokens",
                     run->n_tokens, has, e->options.n_ctx);
-    for (size_t i = 0; i < run->n_tokens; i++)
-        if (run->tokens[i] < 0 || run->tokens[i] >= e->model->graph->n_vocab)
-            return fail(ATS_BAD_ARGUMENT, "token id %d is outside the vocabulary of %d",
-                        run->tokens[i], e->model->graph->n_vocab);
-    return ATS_OK;
+    return check_tokens(e, run->tokens, run->n_tokens);
 }
 
 static ats_status check_runs(const ats_engine *e, const ats_run *runs, int n_runs) {
@@ -246,6 +250,7 @@ ats_status ats_session_set(ats_session *s, const int32_t *tokens, size_t n, size
     if (n > (size_t)s->engine->options.n_ctx)
         return fail(ATS_CONTEXT_FULL, "%zu tokens do not fit a context of %d", n,
                     s->engine->options.n_ctx);
+    TRY(check_tokens(s->engine, tokens, n)); /* before anything is forgotten */
     size_t same = kv_common_prefix(s->seq, tokens, n);
     bool there = same == n && s->seq->n_tokens == n && s->has_logits;
     if (!there) {
