@@ -55,7 +55,7 @@ def main():
         passed, failed, skipped, reasons = cases(test)
         total_passed += passed
         total_failed += failed
-        name = test["name"].split("/")[-1].strip()
+        name = test["name"].split(" / ")[-1]
         if skipped:
             why = reasons[0] if reasons else "the test says so"
             names = ", ".join(skipped[:3]) + (" ..." if len(skipped) > 3 else "")
