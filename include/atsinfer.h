@@ -277,7 +277,8 @@ typedef struct ats_generation {
 } ats_generation;
 
 /* Continues a session that has logits. The end token is not kept in the session; a generation
- * stopped by the caller keeps what was evaluated. */
+ * stopped by its length keeps all its tokens, so that another call goes on after them; one stopped
+ * by the caller or a stop string keeps what was evaluated: all but the last. */
 ATS_API ATS_MUST_CHECK ats_status ats_generate(ats_session *session, ats_sampler *sampler,
                                                ats_generation *generation);
 

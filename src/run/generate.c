@@ -139,21 +139,26 @@ static bool context_full(const ats_session *s) {
     return s->seq->n_tokens >= (size_t)s->engine->options.n_ctx;
 }
 
+static bool length_reached(const ats_generation *g) {
+    return g->max_tokens >= 0 && g->n_tokens >= g->max_tokens;
+}
+
 static ats_status generate(struct generating *v, ats_sampler *sampler) {
     ats_session *s = v->session;
     ats_generation *g = v->g;
     for (;;) {
         g->stop = ATS_STOP_LENGTH;
-        if (g->max_tokens >= 0 && g->n_tokens >= g->max_tokens) return ATS_OK;
+        if (length_reached(g)) return ATS_OK;
         int32_t token = ats_sampler_pick(sampler, s->logits);
         g->n_tokens++;
         g->stop = ATS_STOP_END;
         if (!g->ignore_end && ats_token_is_end(s->engine, token)) return ATS_OK;
         if (take_token(v, token)) return ATS_OK;
-        g->stop = ATS_STOP_LENGTH;
-        if (g->max_tokens >= 0 && g->n_tokens >= g->max_tokens) return ATS_OK;
-        g->stop = ATS_STOP_CONTEXT;
-        if (context_full(s)) return ATS_OK;
+        if (context_full(s)) {
+            g->stop = length_reached(g) ? ATS_STOP_LENGTH : ATS_STOP_CONTEXT;
+            return ATS_OK;
+        }
+        /* the last token, too, so that another call goes on after it */
         ats_run run = {s, &token, 1, ATS_WANT_LAST, NULL};
         TRY(ats_eval(s->engine, &run, 1));
     }
