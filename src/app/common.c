@@ -171,6 +171,7 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->devices = flag_text(f, FLAG_DEVICE);
     o->cpu_isa = flag_text(f, FLAG_CPU_ISA);
     o->plan_seed = (uint64_t)f->values[FLAG_PLAN_SEED].integer;
+    o->no_repack = flag_on(f, FLAG_NO_REPACK);
     o->no_fusion = flag_on(f, FLAG_NO_FUSION);
     o->force = flag_on(f, FLAG_FORCE);
 }

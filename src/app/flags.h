@@ -71,6 +71,7 @@ enum flag_id {
     FLAG_MATH,
     FLAG_DEVICE,
     FLAG_CPU_ISA,
+    FLAG_NO_REPACK,
     FLAG_NO_FUSION,
     FLAG_PLAN_SEED,
     FLAG_JSON,

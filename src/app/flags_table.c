@@ -212,6 +212,10 @@ const struct flag flag_table[N_FLAGS] = {
                       .choices = "native|ref|avx2|avx512|neon", .default_value = "native",
                       .help = "instruction set of the processor kernels; native: the best there "
                               "is"},
+    [FLAG_NO_REPACK] = {.names = {"-nr", "--no-repack"}, .kind = FLAG_SWITCH,
+                        .group = GROUP_COMPUTE, .commands = ENGINE,
+                        .help = "read weights as the file has them: a quicker start, less memory, "
+                                "slower answers"},
     [FLAG_NO_FUSION] = {.names = {"--no-fusion"}, .kind = FLAG_SWITCH, .group = GROUP_COMPUTE,
                         .commands = ENGINE, .hidden = true,
                         .help = "every operator by itself"},
