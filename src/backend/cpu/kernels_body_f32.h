@@ -66,7 +66,7 @@ ALWAYS_INLINE void unpack_floats(struct q8_format f, unpack_fn *unpack,
 
 #define UNPACK_FLOATS(lower, upper)                                                                \
     static void unpack_float_##lower(const uint8_t *const row[LANES], size_t at, vf *out) {        \
-        unpack_floats(format_##lower, unpack_##lower, row, at, out);                               \
+        unpack_floats(format_##lower, unpack_call_##lower, row, at, out);                          \
     }
 Q8_WEIGHT_MAP(UNPACK_FLOATS)
 #undef UNPACK_FLOATS
@@ -97,14 +97,30 @@ ALWAYS_INLINE void f32_tile(const vf *panel, int n_cols, struct f32_view x, int 
 static __attribute__((noinline)) void f32_tiles(const vf *panel, int n_cols, struct f32_view x,
                                                 int n, vf *acc) {
     switch (n) {
-    case 1: f32_tile(panel, n_cols, x, 1, acc); break;
-    case 2: f32_tile(panel, n_cols, x, 2, acc); break;
-    case 3: f32_tile(panel, n_cols, x, 3, acc); break;
-    case 4: f32_tile(panel, n_cols, x, 4, acc); break;
-    case 5: f32_tile(panel, n_cols, x, min_int(5, TILE_TOKENS), acc); break;
-    case 6: f32_tile(panel, n_cols, x, min_int(6, TILE_TOKENS), acc); break;
-    case 7: f32_tile(panel, n_cols, x, min_int(7, TILE_TOKENS), acc); break;
-    default: f32_tile(panel, n_cols, x, TILE_TOKENS, acc); break;
+    case 1:
+        f32_tile(panel, n_cols, x, 1, acc);
+        break;
+    case 2:
+        f32_tile(panel, n_cols, x, 2, acc);
+        break;
+    case 3:
+        f32_tile(panel, n_cols, x, 3, acc);
+        break;
+    case 4:
+        f32_tile(panel, n_cols, x, 4, acc);
+        break;
+    case 5:
+        f32_tile(panel, n_cols, x, min_int(5, TILE_TOKENS), acc);
+        break;
+    case 6:
+        f32_tile(panel, n_cols, x, min_int(6, TILE_TOKENS), acc);
+        break;
+    case 7:
+        f32_tile(panel, n_cols, x, min_int(7, TILE_TOKENS), acc);
+        break;
+    default:
+        f32_tile(panel, n_cols, x, TILE_TOKENS, acc);
+        break;
     }
 }
 

@@ -131,11 +131,12 @@ ALWAYS_INLINE void q8_single(struct q8_format f, unpack_fn *unpack, const uint8_
     store_rows(out, acc, n_rows);
 }
 
-/* scratch: the panel of one row group, then the sums of SUM_TOKENS tokens. */
-ALWAYS_INLINE void q8_matmul(struct q8_format f, unpack_fn *unpack, size_t block_bytes,
-                             const void *w, size_t row_bytes, int n_rows, int n_cols,
-                             const struct q8_rows *x, int n_tokens, float *out, int64_t out_stride,
-                             void *scratch) {
+/* scratch: the panel of one row group, then the sums of SUM_TOKENS tokens. unpack is inlined for
+ * one token if it gives a single block, so that this never leaves the registers. */
+ALWAYS_INLINE void q8_matmul(struct q8_format f, unpack_fn *unpack, unpack_fn *unpack_call,
+                             size_t block_bytes, const void *w, size_t row_bytes, int n_rows,
+                             int n_cols, const struct q8_rows *x, int n_tokens, float *out,
+                             int64_t out_stride, void *scratch) {
     struct wblock *panel = scratch;
     float *sums = (float *)(void *)(panel + n_cols / 32);
     const int chunk = f.has_min ? SUM_TOKENS : n_tokens;
@@ -151,12 +152,12 @@ ALWAYS_INLINE void q8_matmul(struct q8_format f, unpack_fn *unpack, size_t block
             float *to = out + t * out_stride + r;
             group_rows(row, first, row_bytes, n_rows - r);
             if (n == 1) {
-                q8_single(f, unpack, row, block_bytes, &view, first + LANES * row_bytes, n_rows - r,
-                          to);
+                q8_single(f, f.n_blocks == 1 ? unpack : unpack_call, row, block_bytes, &view,
+                          first + LANES * row_bytes, n_rows - r, to);
                 continue;
             }
             for (int u = 0; u < n_cols / 32 / f.n_blocks; u++)
-                unpack(row, (size_t)u * block_bytes, panel + u * f.n_blocks);
+                unpack_call(row, (size_t)u * block_bytes, panel + u * f.n_blocks);
             q8_panel(f, panel, &view, n, n_rows - r, to, out_stride);
         }
     }
@@ -166,8 +167,9 @@ ALWAYS_INLINE void q8_matmul(struct q8_format f, unpack_fn *unpack, size_t block
     static void matmul_q8_##lower(const void *w, size_t row_bytes, int n_rows, int n_cols,         \
                                   const struct q8_rows *x, int n_tokens, float *out,               \
                                   int64_t out_stride, void *scratch) {                             \
-        q8_matmul(format_##lower, unpack_##lower, sizeof(struct block_##lower), w, row_bytes,      \
-                  n_rows, n_cols, x, n_tokens, out, out_stride, scratch);                          \
+        q8_matmul(format_##lower, unpack_##lower, unpack_call_##lower,                             \
+                  sizeof(struct block_##lower), w, row_bytes, n_rows, n_cols, x, n_tokens, out,    \
+                  out_stride, scratch);                                                            \
     }
 Q8_WEIGHT_MAP(MATMUL_Q8)
 #undef MATMUL_Q8

@@ -263,6 +263,16 @@ ALWAYS_INLINE void unpack_iq4_xs(const uint8_t *const row[LANES], size_t at, str
     }
 }
 
+/* The same as functions to be called, for where the result goes through memory anyway: inlining
+ * them all would triple the code. */
+#define UNPACK_CALL(lower, upper)                                                                  \
+    static __attribute__((noinline)) void unpack_call_##lower(const uint8_t *const row[LANES],     \
+                                                              size_t at, struct wblock *out) {     \
+        unpack_##lower(row, at, out);                                                              \
+    }
+Q8_WEIGHT_MAP(UNPACK_CALL)
+#undef UNPACK_CALL
+
 /* kind, offset, sub16, has_min, n_blocks */
 static const struct q8_format format_q8_0 = {WEIGHT_S8, S8_OFFSET, false, false, 1};
 static const struct q8_format format_q4_0 = {WEIGHT_U4, 8, false, false, 1};
