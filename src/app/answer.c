@@ -178,6 +178,7 @@ static bool on_text(void *user, const char *text, size_t n_bytes, int32_t token)
     struct answer *a = sink->answer;
     if (!a->first_at_ns) a->first_at_ns = clock_ns();
     if (token >= 0) {
+        a->decode_ns = clock_ns() - a->first_at_ns;
         GROW(a->ids, a->n_ids, a->cap_ids, 1);
         a->ids[a->n_ids++] = token;
     }
@@ -224,7 +225,8 @@ MUST_CHECK static ats_status generate(struct talker *t, ats_sampler *sampler, st
     uint64_t end = clock_ns();
     if (!a->first_at_ns) a->first_at_ns = end;
     a->first_ns = a->first_at_ns - a->started_ns;
-    a->decode_ns = end - a->first_at_ns;
+    /* the end token has no text; stopped by its length, the session evaluates one token more */
+    if (g.stop == ATS_STOP_END) a->decode_ns = end - a->first_at_ns;
     a->n_tokens = g.n_tokens;
     a->stop = g.stop;
     a->interrupted = interrupt_pending();
