@@ -5,6 +5,7 @@
 
 #define NAME_BYTES 128
 
+PRINTF_LIKE(2, 0)
 static const struct gguf_tensor *find(const struct binding *b, const char *format, va_list args,
                                       char name[NAME_BYTES]) {
     vsnprintf(name, NAME_BYTES, format, args);

@@ -326,7 +326,7 @@ struct history {
 /* Attention of token t, query head h, in double over the whole history. */
 static void naive_attention(const struct attention_case *a, const float *q, const float *k,
                             const float *v, int position, int kv_head, double *out) {
-    double *p = calloc((size_t)position + 1, sizeof *p), max = -INFINITY, sum = 0;
+    double *p = calloc((size_t)position + 1, sizeof *p), max = (double)-INFINITY, sum = 0;
     int first = a->window ? max_int(0, position + 1 - a->window) : 0, dim = a->head_dim;
     for (int i = first; i <= position; i++) {
         for (int c = 0; c < dim; c++)
