@@ -1,5 +1,4 @@
-/* Tokenizers of the oracles' files, for the tests of text/. The program's own reader is
- * run/vocab.c, which text/ and its tests may not see. */
+/* Tokenizers of the oracles' files, through the program's own reader. */
 #pragma once
 
 #include "text/tokenizer.h"
