@@ -118,6 +118,24 @@ stage_tests() {
     run_tests "gcc" build-check
 }
 
+# What takes longer: plans by the hundred, and the vocabularies that are not kept.
+stage_long() {
+    say "== the long forms"
+    long_status=0
+    step "100 random plans a model" long-plans build-check/tests/run/test_run_plans 100 1000 ||
+        long_status=1
+    verdict "$long_status"
+    long_status=0
+    if ATS_EXTRA_VOCABS=$(scripts/extra-vocabs) && [ -d "$ATS_EXTRA_VOCABS" ]; then
+        export ATS_EXTRA_VOCABS
+        step "large vocabularies" long-vocabs build-check/tests/text/test_text_tokenizer ||
+            long_status=1
+        verdict "$long_status"
+    else
+        skipped "large vocabularies: their packages cannot be fetched"
+    fi
+}
+
 stage_asan() {
     say "== unit and kernel tests, addresses and undefined behaviour checked (clang)"
     tools_or_skip "address sanitizer" need_clang || return 0
