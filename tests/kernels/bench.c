@@ -264,6 +264,7 @@ void bench_all(struct check *c) {
             bench_type(c, (enum dtype)type, q8);
         }
     }
+    bench_packed(c);
     if (check_kernel(c, true, "attention")) {
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
             bench_heads(c, (enum kv_type)type, 64, 3);

@@ -154,14 +154,30 @@ ALWAYS_INLINE void packed_iq4_xs(struct packed_at p, struct wblock *out) {
     out->scale[0] = vf_mul(packed_halves(p, 0), packed_s8(p, 32 + 16 * p.block));
 }
 
+#define PACKED_CALL(lower, upper)                                                                  \
+    static __attribute__((noinline)) void packed_call_##lower(struct packed_at p,                  \
+                                                              struct wblock *out) {                \
+        packed_##lower(p, out);                                                                    \
+    }
+Q8_WEIGHT_MAP(PACKED_CALL)
+#undef PACKED_CALL
+
 /* ---- Class q8 ---- */
 
-/* Tokens that share the unpacking of a panel, columns of them that are worked on at a time (so
- * that the activations stay in the second-level cache while row groups go by), and the blocks of a
- * panel (which stays in the first-level cache). */
-#define PACKED_TOKENS       128
+/* Up to this many tokens weights are used as they are unpacked; from there on they are unpacked to
+ * a panel, over which tiles of tokens run. */
+#define PACKED_FEW 8
+/* Groups side by side for one token, and for up to TILE_FEW. */
+#define SINGLE_GROUPS (4 * LANES / PACK_ROWS)
+#define FEW_GROUPS    (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
+#define TILE_FEW      4
+
+/* A tile: SETS times LANES rows, SET_TOKENS tokens (in kernels_vec_ISA.h). Tokens that share a
+ * panel, columns of them that are worked on at a time (so that the activations stay in the
+ * second-level cache while row groups go by), and the blocks of a panel. */
+#define PACKED_TOKENS       132
 #define PACKED_COLS         2048
-#define PACKED_PANEL_BLOCKS 16
+#define PACKED_PANEL_BLOCKS 32
 
 /* Some tokens and some of their blocks. aux, for each 32 (sub16: 16) columns, a row of aux_stride
  * per token: with an offset, int32 -offset * sum of q, what an integer sum begins with; with a
@@ -184,47 +200,53 @@ ALWAYS_INLINE struct packed_view packed_view_at(struct packed_view x, bool sub16
     return x;
 }
 
-/* acc[t] += block b of n tokens: q8_block with the offset's part read instead of computed. */
+/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks: q8_block with the offset's part read
+ * instead of computed. */
 ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                                 const struct packed_view *x, int b, int n, vf *acc) {
     const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8;
-    vf part[TILE_TOKENS];
-    struct dot dot[TILE_TOKENS];
+    vf part[SET_TOKENS * SETS];
+    struct dot dot[SET_TOKENS * SETS];
     for (int half = 0; half < n_halves; half++) {
         for (int t = 0; t < n; t++) {
             int64_t at = t * x->aux_stride + n_halves * b + half;
-            dot_start(&dot[t], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
+            for (int i = 0; i < SETS; i++)
+                dot_start(&dot[t * SETS + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
         }
         for (int s = 0; s < n_steps; s++) {
             const int8_t *q = x->q + 32 * b + 16 * half + 4 * s;
-            for (int t = 0; t < n; t++)
-                dot_step(f.kind, s, n_steps, &dot[t], w->w[4 * half + s],
-                         vi_load1(q + t * x->q_stride));
+            for (int t = 0; t < n; t++) {
+                vi four = vi_load1(q + t * x->q_stride);
+                for (int i = 0; i < SETS; i++)
+                    dot_step(f.kind, s, n_steps, &dot[t * SETS + i], w[i].w[4 * half + s], four);
+            }
         }
-        for (int t = 0; t < n; t++) {
-            vf sum = vi_float(dot_end(&dot[t]));
-            part[t] = half == 0 ? vf_mul(sum, w->scale[0]) : vf_fma(sum, w->scale[1], part[t]);
+        for (int k = 0; k < n * SETS; k++) {
+            const struct wblock *of = &w[k % SETS];
+            vf sum = vi_float(dot_end(&dot[k]));
+            part[k] = half == 0 ? vf_mul(sum, of->scale[0]) : vf_fma(sum, of->scale[1], part[k]);
         }
     }
-    for (int t = 0; t < n; t++) {
-        acc[t] = vf_fma(part[t], vf_set1(x->scale[t * x->scale_stride + b]), acc[t]);
+    for (int k = 0; k < n * SETS; k++) {
+        const int t = k / SETS;
+        acc[k] = vf_fma(part[k], vf_set1(x->scale[t * x->scale_stride + b]), acc[k]);
         for (int half = 0; f.has_min && half < n_halves; half++) {
             float sum = x->aux.sums[t * x->aux_stride + n_halves * b + half];
-            acc[t] = vf_fma(w->min[half], vf_set1(sum), acc[t]);
+            acc[k] = vf_fma(w[k % SETS].min[half], vf_set1(sum), acc[k]);
         }
     }
 }
 
-/* n_blocks of a panel against n tokens (a constant), on top of acc. */
+/* n_blocks of a panel (SETS wblocks each) against n tokens (a constant), on top of acc. */
 ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, int n_blocks,
                                struct packed_view x, int n, vf *acc) {
-    vf a[TILE_TOKENS];
-    for (int t = 0; t < n; t++)
-        a[t] = acc[t];
+    vf a[SET_TOKENS * SETS];
+    for (int k = 0; k < n * SETS; k++)
+        a[k] = acc[k];
     for (int b = 0; b < n_blocks; b++)
-        packed_block(f, panel + b, &x, b, n, a);
-    for (int t = 0; t < n; t++)
-        acc[t] = a[t];
+        packed_block(f, panel + b * SETS, &x, b, n, a);
+    for (int k = 0; k < n * SETS; k++)
+        acc[k] = a[k];
 }
 
 typedef void packed_tiles_fn(const struct wblock *panel, int n_blocks, struct packed_view x, int n,
@@ -241,7 +263,8 @@ typedef void packed_tiles_fn(const struct wblock *panel, int n_blocks, struct pa
     X(u6_sub, WEIGHT_U6, true, false)                                                              \
     X(u4_sub_min, WEIGHT_U4, true, true)
 
-/* n of 1 to TILE_TOKENS tokens. */
+_Static_assert(SET_TOKENS <= 6, "cases below");
+/* n of 1 to SET_TOKENS tokens. */
 #define PACKED_TILES(name, kind, sub16, has_min)                                                   \
     static __attribute__((noinline)) void packed_tiles_##name(                                     \
         const struct wblock *panel, int n_blocks, struct packed_view x, int n, vf *acc) {          \
@@ -254,22 +277,16 @@ typedef void packed_tiles_fn(const struct wblock *panel, int n_blocks, struct pa
             packed_tile(f, panel, n_blocks, x, 2, acc);                                            \
             break;                                                                                 \
         case 3:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, 3, acc);                                            \
+            packed_tile(f, panel, n_blocks, x, min_int(3, SET_TOKENS), acc);                       \
             break;                                                                                 \
         case 4:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, 4, acc);                                            \
+            packed_tile(f, panel, n_blocks, x, min_int(4, SET_TOKENS), acc);                       \
             break;                                                                                 \
         case 5:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(5, TILE_TOKENS), acc);                      \
-            break;                                                                                 \
-        case 6:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(6, TILE_TOKENS), acc);                      \
-            break;                                                                                 \
-        case 7:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(7, TILE_TOKENS), acc);                      \
+            packed_tile(f, panel, n_blocks, x, min_int(5, SET_TOKENS), acc);                       \
             break;                                                                                 \
         default:                                                                                   \
-            packed_tile(f, panel, n_blocks, x, TILE_TOKENS, acc);                                  \
+            packed_tile(f, panel, n_blocks, x, SET_TOKENS, acc);                                   \
             break;                                                                                 \
         }                                                                                          \
     }
@@ -284,29 +301,27 @@ ALWAYS_INLINE packed_tiles_fn *packed_tiles_of(struct q8_format f) {
     return NULL;
 }
 
-/* Fills aux (see packed_view) for n_blocks of n_tokens. */
-ALWAYS_INLINE void packed_aux(struct q8_format f, const int16_t *sum16, const float *scale,
-                              int64_t scale_stride, int n_tokens, int n_blocks, void *aux) {
-    int32_t *start = aux;
-    float *sums = aux;
+/* Fills aux (see packed_view) for n_blocks of n_tokens: simple loops, which compilers vectorise. */
+ALWAYS_INLINE void packed_aux(struct q8_format f, const int16_t *restrict sum16,
+                              const float *restrict scale, int64_t scale_stride, int n_tokens,
+                              int n_blocks, void *restrict aux) {
+    const int n = f.sub16 ? 2 * n_blocks : n_blocks;
     for (int t = 0; t < n_tokens; t++) {
-        for (int b = 0; b < n_blocks; b++) {
-            const int16_t *pair = sum16 + 2 * (t * scale_stride + b);
-            float factor = scale[t * scale_stride + b];
-            if (f.sub16) {
-                for (int half = 0; half < 2; half++, start++, sums++) {
-                    if (f.has_min)
-                        *sums = factor * (float)pair[half];
-                    else
-                        *start = -f.offset * pair[half];
-                }
-            } else {
-                if (f.has_min)
-                    *sums = factor * (float)(pair[0] + pair[1]);
-                else
-                    *start = -f.offset * (pair[0] + pair[1]);
-                start++, sums++;
-            }
+        const int16_t *sum = sum16 + 2 * t * scale_stride;
+        int32_t *start = (int32_t *)aux + (int64_t)t * n;
+        float *sums = (float *)aux + (int64_t)t * n;
+        if (f.has_min && f.sub16) {
+            for (int i = 0; i < n; i++)
+                sums[i] = scale[t * scale_stride + i / 2] * (float)sum[i];
+        } else if (f.has_min) {
+            for (int i = 0; i < n; i++)
+                sums[i] = scale[t * scale_stride + i] * (float)(sum[2 * i] + sum[2 * i + 1]);
+        } else if (f.sub16) {
+            for (int i = 0; i < n; i++)
+                start[i] = -f.offset * sum[i];
+        } else {
+            for (int i = 0; i < n; i++)
+                start[i] = -f.offset * (sum[2 * i] + sum[2 * i + 1]);
         }
     }
 }
@@ -314,7 +329,7 @@ ALWAYS_INLINE void packed_aux(struct q8_format f, const int16_t *sum16, const fl
 /* What a type's product is made of, all constants. */
 struct packed_type {
     struct q8_format format;
-    packed_unpack_fn *unpack;
+    packed_unpack_fn *unpack, *unpack_call; /* inlined, or not: where it goes to memory anyway */
     struct pack_layout layout;
 };
 
@@ -338,26 +353,90 @@ ALWAYS_INLINE struct packed_at packed_place(struct packed_type type, const uint8
     };
 }
 
-/* One token, one group: each block is used as soon as it is unpacked. */
-ALWAYS_INLINE void packed_single(struct packed_type type, const uint8_t *group, int n_cols,
-                                 int n_rows, const struct q8_view *x, float *out) {
-    const int unit_blocks = type.layout.unit_cols / 32, n_parts = PACK_ROWS / LANES;
-    vf acc[PACK_ROWS / LANES];
-    for (int i = 0; i < n_parts; i++)
-        acc[i] = vf_zero();
-    struct packed_at p = packed_place(type, group, n_cols, 0, 0);
-    for (int b = 0; b < n_cols / 32; b += unit_blocks, p.scales += type.layout.scale_bytes) {
-        for (p.block = 0; p.block < unit_blocks; p.block++, p.codes += type.layout.code_bytes) {
-            for (int i = 0; i < n_parts; i++) {
+/* Fetches what lies a page ahead to the second-level cache. Where memory is the limit the
+ * hardware's own prefetchers do well but for the ends of pages, and every fourth line is enough to
+ * set them off; where there is more to compute (dense) they fall behind. Past the end of a panel
+ * the next one is close. */
+#define PACKED_AHEAD 4096
+ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
+    for (int at = 0; at < bytes; at += dense ? 64 : 256)
+        __builtin_prefetch(p + PACKED_AHEAD + at, 0, 2);
+}
+
+/* n tokens, n_groups groups (both constants) side by side: each block is used as soon as it is
+ * unpacked. Several groups share the loads of activations and are several streams of memory. A
+ * group that is not there repeats the first. */
+ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, size_t group_bytes,
+                                 int n_groups, int n_cols, int n_rows, const struct q8_view *x,
+                                 int n, float *out, int64_t out_stride) {
+    const struct pack_layout l = type.layout;
+    const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32;
+    const bool dense = n * 128 >= l.code_bytes;
+    vf acc[SINGLE_GROUPS * PACK_ROWS / LANES][TILE_FEW];
+    for (int i = 0; i < n_groups * n_parts; i++) {
+        for (int t = 0; t < n; t++)
+            acc[i][t] = vf_zero();
+    }
+    const struct packed_at first = packed_place(type, group, n_cols, 0, 0);
+    size_t stride[SINGLE_GROUPS], codes = 0, scales = 0;
+    for (int g = 0; g < n_groups; g++)
+        stride[g] = g * PACK_ROWS < n_rows ? (size_t)g * group_bytes : 0;
+    for (int u = 0; u < n_cols / l.unit_cols; u++, scales += (size_t)l.scale_bytes) {
+        for (int g = 0; g < n_groups; g++)
+            packed_fetch(first.scales + stride[g] + scales, l.scale_bytes, dense);
+        for (int b = 0; b < unit_blocks; b++, codes += (size_t)l.code_bytes) {
+            for (int i = 0; i < n_groups * n_parts; i++) {
+                const size_t at = stride[i / n_parts];
+                struct packed_at p = {first.codes + at + codes, first.scales + at + scales,
+                                      i % n_parts * LANES, b};
                 struct wblock w;
-                p.row = i * LANES;
+                if (i % n_parts == 0) packed_fetch(p.codes, l.code_bytes, dense);
                 type.unpack(p, &w);
-                q8_block(type.format, &w, x, b + p.block, 1, &acc[i]);
+                q8_block(type.format, &w, x, u * unit_blocks + b, n, acc[i]);
+                if (n > 2) FORGET_MEMORY(); /* else so many activations are kept that they spill */
             }
         }
     }
-    for (int i = 0; i < n_parts && i * LANES < n_rows; i++)
-        store_rows(out + i * LANES, acc[i], n_rows - i * LANES);
+    for (int i = 0; i < n_groups * n_parts && i * LANES < n_rows; i++) {
+        for (int t = 0; t < n; t++)
+            store_rows(out + t * out_stride + i * LANES, acc[i][t], n_rows - i * LANES);
+    }
+}
+
+/* The same for all groups, and up to PACKED_FEW tokens, a few at a time: the weights of a run of
+ * groups are in the cache when the next tokens come. */
+ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *packed, size_t group_bytes,
+                              int n_rows, int n_cols, const struct q8_view *x, int n_tokens,
+                              float *out, int64_t out_stride) {
+    int r = 0;
+    if (n_tokens == 1) {
+        for (; r + (SINGLE_GROUPS - 1) * PACK_ROWS < n_rows; r += SINGLE_GROUPS * PACK_ROWS)
+            packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes,
+                          SINGLE_GROUPS, n_cols, n_rows - r, x, 1, out + r, out_stride);
+        for (; r < n_rows; r += PACK_ROWS)
+            packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes, 1,
+                          n_cols, n_rows - r, x, 1, out + r, out_stride);
+        return;
+    }
+    const int n_parts = (n_tokens + TILE_FEW - 1) / TILE_FEW;
+    for (; r < n_rows; r += FEW_GROUPS * PACK_ROWS) {
+        const uint8_t *group = packed + (size_t)(r / PACK_ROWS) * group_bytes;
+        for (int i = 0, t = 0; i < n_parts; i++) {
+            const int n = (n_tokens - t) / (n_parts - i);
+            const struct q8_view view = view_at(type.format, x, t);
+            float *to = out + t * out_stride + r;
+            if (n == 2)
+                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 2,
+                              to, out_stride);
+            else if (n == 3)
+                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 3,
+                              to, out_stride);
+            else
+                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 4,
+                              to, out_stride);
+            t += n;
+        }
+    }
 }
 
 /* Of several tokens: the columns of one pass, their aux, and where unpacked weights go. */
@@ -369,30 +448,86 @@ struct packed_pass {
     vf *acc; /* (n_tokens) */
 };
 
-/* LANES rows, of which n_rows >= 1 are there, from `row` on of a group. */
-ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, int n_cols, int row,
-                               int n_rows, const struct packed_pass *pass, float *out,
-                               int64_t out_stride) {
+/* The packed bytes that the next panel will be made of. They are fetched while the tiles of this
+ * one compute, a few lines before each tile. */
+struct packed_next {
+    const uint8_t *codes, *scales;
+    size_t group_bytes;
+    int n_code_lines, n_scale_lines, n_groups, n_tokens;
+};
+
+ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint8_t *group,
+                                             size_t group_bytes, int n_cols, int row,
+                                             const struct packed_pass *pass, int block) {
+    if (block >= pass->n_blocks) {
+        block = 0;
+        group += (size_t)((row + SETS * LANES) / PACK_ROWS) * group_bytes;
+    }
+    struct packed_at p = packed_place(type, group, n_cols, 0, pass->first_block + block);
+    int n = min_int(PACKED_PANEL_BLOCKS, pass->n_blocks - block);
+    return (struct packed_next){
+        p.codes,
+        p.scales,
+        group_bytes,
+        n * type.layout.code_bytes / 64,
+        (n * 32 / type.layout.unit_cols * type.layout.scale_bytes + 63) / 64,
+        max_int(1, SETS * LANES / PACK_ROWS),
+        pass->n_tokens,
+    };
+}
+
+/* The share of the tile that begins with token t. */
+ALWAYS_INLINE void packed_next_fetch(const struct packed_next *next, int t) {
+    const int n = next->n_code_lines + next->n_scale_lines;
+    const int begin = n * t / next->n_tokens;
+    const int end = n * min_int(t + SET_TOKENS, next->n_tokens) / next->n_tokens;
+    for (int g = 0; g < next->n_groups; g++) {
+        for (int i = begin; i < end; i++) {
+            const uint8_t *p = i < next->n_code_lines
+                                   ? next->codes + 64 * (int64_t)i
+                                   : next->scales + 64 * (int64_t)(i - next->n_code_lines);
+            __builtin_prefetch(p + (size_t)g * next->group_bytes, 0, 2);
+        }
+    }
+}
+
+/* SETS * LANES rows, of which n_rows >= 1 are there. of[i]: block 0 of set i; a set that is not
+ * there repeats the first, and its results are dropped. */
+ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, size_t group_bytes,
+                               int n_cols, int row, int n_rows, const struct packed_pass *pass,
+                               float *out, int64_t out_stride) {
     packed_tiles_fn *tiles = packed_tiles_of(type.format);
     for (int t = 0; t < pass->n_tokens; t++) {
-        if (pass->first_block == 0)
-            pass->acc[t] = vf_zero();
-        else if (n_rows >= LANES)
-            pass->acc[t] = vf_load(out + t * out_stride);
-        else
-            pass->acc[t] = vf_load_part(out + t * out_stride, n_rows);
+        for (int i = 0; i < SETS && i * LANES < n_rows; i++)
+            __builtin_prefetch(out + t * out_stride + i * LANES, 1, 3);
+    }
+    for (int k = 0; k < pass->n_tokens * SETS; k++) {
+        const float *at = out + k / SETS * out_stride + k % SETS * LANES;
+        const int n = n_rows - k % SETS * LANES;
+        pass->acc[k] = pass->first_block == 0 || n <= 0 ? vf_zero()
+                       : n >= LANES                     ? vf_load(at)
+                                                        : vf_load_part(at, n);
     }
     for (int b = 0; b < pass->n_blocks; b += PACKED_PANEL_BLOCKS) {
         const int n = min_int(PACKED_PANEL_BLOCKS, pass->n_blocks - b);
-        for (int i = 0; i < n; i++)
-            type.unpack(packed_place(type, group, n_cols, row, pass->first_block + b + i),
-                        pass->panel + i);
-        for (int t = 0; t < pass->n_tokens; t += TILE_TOKENS)
+        for (int k = 0; k < n * SETS; k++) {
+            const int r = row + (k % SETS * LANES < n_rows ? k % SETS * LANES : 0);
+            struct packed_at p =
+                packed_place(type, group + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
+                             r % PACK_ROWS, pass->first_block + b + k / SETS);
+            type.unpack_call(p, pass->panel + k);
+        }
+        struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
+        for (int t = 0; t < pass->n_tokens; t += SET_TOKENS) {
+            packed_next_fetch(&next, t);
             tiles(pass->panel, n, packed_view_at(pass->x, type.format.sub16, t, b),
-                  min_int(TILE_TOKENS, pass->n_tokens - t), pass->acc + t);
+                  min_int(SET_TOKENS, pass->n_tokens - t), pass->acc + t * SETS);
+        }
     }
-    for (int t = 0; t < pass->n_tokens; t++)
-        store_rows(out + t * out_stride, pass->acc[t], n_rows);
+    for (int k = 0; k < pass->n_tokens * SETS; k++) {
+        const int n = n_rows - k % SETS * LANES;
+        if (n > 0) store_rows(out + k / SETS * out_stride + k % SETS * LANES, pass->acc[k], n);
+    }
 }
 
 ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *packed, int group_begin,
@@ -402,24 +537,24 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
     packed += (size_t)group_begin * group_bytes;
-    if (n_tokens == 1) {
+    if (n_tokens <= PACKED_FEW) {
         struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
-        if (f.has_min) q8_sums(f, &view, 1, scratch);
-        for (int r = 0; r < n_rows; r += PACK_ROWS, packed += group_bytes)
-            packed_single(type, packed, n_cols, n_rows - r, &view, out + r);
+        if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
+        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride);
         return;
     }
-    _Static_assert(PACKED_PANEL_BLOCKS * sizeof(struct wblock) + PACKED_TOKENS * sizeof(vf) +
+    _Static_assert(PACKED_PANEL_BLOCKS * SETS * sizeof(struct wblock) +
+                           PACKED_TOKENS * SETS * sizeof(vf) +
                            PACKED_TOKENS * PACKED_COLS / 16 * sizeof(float) <=
                        PACKED_SCRATCH_BYTES,
                    "scratch");
     struct wblock *panel = scratch;
-    vf *acc = (vf *)(void *)(panel + PACKED_PANEL_BLOCKS);
-    void *aux = acc + PACKED_TOKENS;
+    vf *acc = (vf *)(void *)(panel + PACKED_PANEL_BLOCKS * SETS);
+    void *aux = acc + PACKED_TOKENS * SETS;
     const int n_chunks = (n_tokens + PACKED_TOKENS - 1) / PACKED_TOKENS;
     for (int chunk = 0, t = 0; chunk < n_chunks; chunk++) {
         const int even = (n_tokens - t + n_chunks - chunk - 1) / (n_chunks - chunk);
-        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, TILE_TOKENS));
+        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, SET_TOKENS));
         const int cols = max_int(PACKED_COLS, PACKED_COLS * PACKED_TOKENS / n / 512 * 512);
         for (int c = 0; c < n_cols; c += cols) {
             const int64_t at = (int64_t)t * n_cols + c;
@@ -434,9 +569,10 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
             pass.x.aux_stride = pass.n_blocks * (f.sub16 ? 2 : 1);
             packed_aux(f, x->sum16 + at / 16, x->scale + at / 32, n_cols / 32, n, pass.n_blocks,
                        aux);
-            for (int r = 0; r < n_rows; r += LANES)
-                packed_rows(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
-                            r % PACK_ROWS, n_rows - r, &pass, out + t * out_stride + r, out_stride);
+            for (int r = 0; r < n_rows; r += SETS * LANES)
+                packed_rows(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes,
+                            n_cols, r % PACK_ROWS, n_rows - r, &pass, out + t * out_stride + r,
+                            out_stride);
         }
         t += n;
     }
@@ -459,7 +595,7 @@ ALWAYS_INLINE void packed_rows_f32(struct packed_type type, const uint8_t *group
         const int n = min_int(PACKED_FLOAT_COLS, n_cols - c);
         for (int b = 0; b < n / 32; b++) {
             struct wblock w;
-            type.unpack(packed_place(type, group, n_cols, row, c / 32 + b), &w);
+            type.unpack_call(packed_place(type, group, n_cols, row, c / 32 + b), &w);
             for (int i = 0; i < 32; i++)
                 panel[32 * b + i] = weight_float(type.format, &w, i / 4, i % 4);
         }
@@ -501,18 +637,19 @@ PACK_MAP(LAYOUT)
     static void matmul_packed_q8_##lower(                                                          \
         const uint8_t *packed, int group_begin, int group_end, int n_rows, int n_cols,             \
         const struct q8_rows *x, int n_tokens, float *out, int64_t out_stride, void *scratch) {    \
-        packed_q8_matmul(                                                                          \
-            (struct packed_type){format_##lower, packed_##lower, packed_layout_##upper}, packed,   \
-            group_begin, group_end, n_rows, n_cols, x, n_tokens, out, out_stride, scratch);        \
+        packed_q8_matmul((struct packed_type){format_##lower, packed_##lower, packed_call_##lower, \
+                                              packed_layout_##upper},                              \
+                         packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
+                         out_stride, scratch);                                                     \
     }                                                                                              \
     static void matmul_packed_f32_##lower(const uint8_t *packed, int group_begin, int group_end,   \
                                           int n_rows, int n_cols, const float *x,                  \
                                           int64_t x_stride, int n_tokens, float *out,              \
                                           int64_t out_stride, void *scratch) {                     \
-        packed_f32_matmul(                                                                         \
-            (struct packed_type){format_##lower, packed_##lower, packed_layout_##upper}, packed,   \
-            group_begin, group_end, n_rows, n_cols, (struct f32_view){x, x_stride}, n_tokens, out, \
-            out_stride, scratch);                                                                  \
+        packed_f32_matmul((struct packed_type){format_##lower, packed_##lower,                     \
+                                               packed_call_##lower, packed_layout_##upper},        \
+                          packed, group_begin, group_end, n_rows, n_cols,                          \
+                          (struct f32_view){x, x_stride}, n_tokens, out, out_stride, scratch);     \
     }
 Q8_WEIGHT_MAP(MATMUL_PACKED)
 #undef MATMUL_PACKED

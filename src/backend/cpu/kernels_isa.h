@@ -42,7 +42,10 @@ void kernels_neon_dot_fill(struct kernels *k);
 void kernels_override(struct kernels *k, unsigned isa);
 
 /* The most that a product over the packed layout takes of its scratch (kernels_body_packed.h). */
-#define PACKED_SCRATCH_BYTES ((size_t)96 << 10)
+#define PACKED_SCRATCH_BYTES ((size_t)160 << 10)
+
+/* The compiler shall not keep what it has loaded. */
+#define FORGET_MEMORY() __asm__ volatile("" ::: "memory")
 
 /* Smallest max|x| that quantise_q8 takes for more than zero. */
 #define Q8_MIN_MAX 0x1p-119f

@@ -8,6 +8,8 @@
 
 #define LANES         8
 #define TILE_TOKENS   4
+#define SETS          2
+#define SET_TOKENS    2
 #define VALUE_VECTORS 2
 #define VALUE_QUERIES 4
 #define S8_OFFSET     0

@@ -8,6 +8,8 @@
 
 #define LANES         4
 #define TILE_TOKENS   8
+#define SETS          2
+#define SET_TOKENS    4
 #define VALUE_VECTORS 4
 #define VALUE_QUERIES 4
 #define S8_OFFSET     0

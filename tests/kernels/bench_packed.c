@@ -1,0 +1,183 @@
+/* Speed of the products over the packed layout, as shares of what one thread of this machine reads
+ * (few tokens) and of what its integer dot products reach (many); and of repacking. */
+#include "data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/packed.h"
+
+static void *memory_new(size_t bytes) {
+    void *p = aligned_alloc(PACK_ALIGN, round_up(max_size(bytes, 1), PACK_ALIGN));
+    REQUIRE(p);
+    memset(p, 0, bytes);
+    return p;
+}
+
+/* ---- Limits ---- */
+
+struct stream {
+    const uint64_t *from;
+    uint8_t *to;
+    size_t bytes;
+    uint64_t sum;
+};
+
+static void read_once(void *context, int call) {
+    struct stream *s = context;
+    (void)call;
+    uint64_t sum[8] = {0};
+    for (size_t i = 0; i < s->bytes / 8; i += 8) {
+        for (int j = 0; j < 8; j++)
+            sum[j] |= s->from[i + (size_t)j];
+    }
+    for (int j = 0; j < 8; j++)
+        s->sum |= sum[j];
+}
+
+/* GB/s that one thread reads from memory. Measured anew at each call: machines change their mind.
+ */
+static double read_gbs(void) {
+    static struct stream s;
+    if (!s.bytes) {
+        s.bytes = 4 * bench_llc_bytes();
+        s.from = memory_new(s.bytes);
+    }
+    return (double)s.bytes / bench_ns(read_once, &s);
+}
+
+#if defined __x86_64__
+/* 12 chains of 100 rounds. */
+static void peak_avx512(void *context, int call) {
+    (void)context;
+    (void)call;
+    for (int i = 0; i < 100; i++)
+        __asm__ volatile(
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm0\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm1\n\t"
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm2\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm3\n\t"
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm4\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm5\n\t"
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm6\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm7\n\t"
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm8\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm9\n\t"
+            "vpdpbusd %%zmm30, %%zmm31, %%zmm10\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm11"
+            :
+            :
+            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+              "xmm10", "xmm11");
+}
+#endif
+
+/* GOP/s of the instruction set's integer dot products alone; 0 if nobody wrote the loop. */
+static double peak_gops(const struct check *c) {
+#if defined __x86_64__
+    if (strcmp(c->isa_name, "avx512") == 0)
+        return 2.0 * 64 * 12 * 100 / bench_ns(peak_avx512, NULL);
+#endif
+    (void)c;
+    return 0;
+}
+
+/* ---- Products ---- */
+
+struct product {
+    const struct kernels *k;
+    enum dtype type;
+    int n_rows, n_cols, n_tokens, n_matrices;
+    size_t raw_bytes, packed_bytes;
+    uint8_t *raw, *packed;
+    struct q8_rows q;
+    float *out;
+    void *scratch;
+};
+
+static void packed_once(void *context, int call) {
+    struct product *p = context;
+    p->k->matmul_packed_q8[p->type](p->packed + (size_t)(call % p->n_matrices) * p->packed_bytes, 0,
+                                    pack_n_groups(p->n_rows), p->n_rows, p->n_cols, &p->q,
+                                    p->n_tokens, p->out, p->n_rows, p->scratch);
+}
+
+static void raw_once(void *context, int call) {
+    struct product *p = context;
+    p->k->matmul_q8[p->type](p->raw + (size_t)(call % p->n_matrices) * p->raw_bytes,
+                             p->raw_bytes / (size_t)p->n_rows, p->n_rows, p->n_cols, &p->q,
+                             p->n_tokens, p->out, p->n_rows, p->scratch);
+}
+
+static void pack_once(void *context, int call) {
+    struct product *p = context;
+    size_t at = (size_t)(call % p->n_matrices);
+    pack_rows(p->type, p->raw + at * p->raw_bytes, p->raw_bytes / (size_t)p->n_rows, p->n_rows,
+              p->n_cols, p->packed + at * p->packed_bytes, 0, pack_n_groups(p->n_rows));
+}
+
+/* Matrices enough to come from memory, or one. */
+static struct product product_new(struct check *c, enum dtype type, int n_rows, int n_cols,
+                                  bool stream) {
+    struct product p = {.k = c->isa, .type = type, .n_rows = n_rows, .n_cols = n_cols};
+    p.raw_bytes = (size_t)n_rows * (size_t)dtype_row_bytes(type, n_cols);
+    p.packed_bytes = pack_bytes(type, n_rows, n_cols);
+    p.n_matrices = stream ? (int)(3 * bench_llc_bytes() / p.packed_bytes) + 1 : 1;
+    p.raw = memory_new(p.raw_bytes * (size_t)p.n_matrices);
+    p.packed = memory_new(p.packed_bytes * (size_t)p.n_matrices);
+    data_weights(c, DATA_RANDOM, type, p.raw, (int64_t)n_rows * n_cols);
+    for (int i = 0; i < p.n_matrices; i++) {
+        if (i) memcpy(p.raw + (size_t)i * p.raw_bytes, p.raw, p.raw_bytes);
+        pack_once(&p, i);
+    }
+    p.scratch = memory_new(matmul_scratch_bytes(n_cols));
+    return p;
+}
+
+static void product_free(struct product *p) {
+    free(p->raw);
+    free(p->packed);
+    free(p->scratch);
+}
+
+static void bench_tokens(struct check *c, struct product *p, int n_tokens, double limit,
+                         bool reading) {
+    void *memory = memory_new(q8_rows_bytes(p->n_cols, n_tokens));
+    size_t n = (size_t)n_tokens * (size_t)p->n_cols;
+    float *x = memory_new(n * sizeof *x);
+    p->n_tokens = n_tokens;
+    p->q = q8_rows_at(memory, p->n_cols, n_tokens);
+    data_floats(c, DATA_RANDOM, x, n);
+    c->ref->quantise_q8(x, p->n_cols, 0, n_tokens, &p->q);
+    p->out = memory_new((size_t)n_tokens * (size_t)p->n_rows * sizeof(float));
+    double ns = bench_ns(packed_once, p), raw_ns = bench_ns(raw_once, p);
+    double gops = 2.0 * p->n_rows * p->n_cols * n_tokens / ns, gbs = (double)p->packed_bytes / ns;
+    printf("%-8s %-24s %5d x %-5d %3d tokens %11.0f ns %6.2f GB/s %7.1f GOP/s", c->isa_name,
+           c->kernel, p->n_rows, p->n_cols, n_tokens, ns, gbs, gops);
+    if (limit > 0)
+        printf(" %5.1f%% of %s", 100 * (reading ? gbs : gops) / limit, reading ? "read" : "peak");
+    printf(", raw blocks take %.2fx\n", raw_ns / ns);
+    fflush(stdout);
+    free(p->out);
+    free(x);
+    free(memory);
+}
+
+static void bench_type(struct check *c, enum dtype type) {
+    static const int shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}};
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        struct product p = product_new(c, type, shapes[i][0], shapes[i][1], true);
+        for (int n_tokens = 1; n_tokens <= (i ? 1 : 8); n_tokens *= 2)
+            bench_tokens(c, &p, n_tokens, read_gbs(), true);
+        if (i == 1) {
+            double gbs = (double)p.raw_bytes / bench_ns(pack_once, &p);
+            printf("%-8s %-24s repacked at %.2f GB/s, %.2f of copying\n", c->isa_name, c->kernel,
+                   gbs, gbs / (bench_copy_gbs() / 2));
+        }
+        bench_tokens(c, &p, 512, peak_gops(c), false);
+        product_free(&p);
+    }
+}
+
+void bench_packed(struct check *c) {
+    for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
+        if (!pack_can((enum dtype)type)) continue;
+        if (!check_kernel(c, true, "matmul_packed_q8/%s", dtype_name((enum dtype)type))) continue;
+        bench_type(c, (enum dtype)type);
+    }
+}
