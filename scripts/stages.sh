@@ -21,6 +21,12 @@ need_check() {
     need libpcre2-dev has_library libpcre2-8
     need python3 has python3
 }
+# What reads the completion scripts and the man page that the program prints.
+need_readers() {
+    need fish has fish
+    need zsh has zsh
+    need groff-base has groff
+}
 has_sanitizers() {
     echo 'int main(void) { return 0; }' | clang -x c -fsanitize="$1" -o "$log_dir/probe" -
 }
@@ -114,6 +120,7 @@ stage_format() {
 
 stage_tests() {
     say "== unit and kernel tests (gcc, release)"
+    tools_or_skip "completion scripts and man page" need_readers || true
     configure build-check --buildtype=release -Dwerror=$werror || return 1
     run_tests "gcc" build-check
 }
