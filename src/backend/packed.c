@@ -36,64 +36,126 @@ size_t pack_bytes(enum dtype type, int n_rows, int n_cols) {
 
 /* ---- In: a unit of columns of 16 rows ---- */
 
-/* Words of 4 bytes of 16 rows: everything inside a block is the same for each, which compilers
- * vectorise. */
+/* Vectors of 16 bytes, which every processor with vectors at all has: the compilers' own (both know
+ * these two words), so that this file is the same for all of them. */
+typedef uint32_t words4 __attribute__((vector_size(16)));
+typedef uint16_t halves8 __attribute__((vector_size(16)));
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define EACH_QUAD       for (int q = 0; q < PACK_ROWS / 4; q++)
+
+/* Words of 4 bytes of 16 rows: everything inside a block is the same for each. */
 struct lanes {
-    uint32_t v[PACK_ROWS];
+    words4 quad[PACK_ROWS / 4]; /* rows 4q..4q+3 */
 };
 /* row[r]: the block of row r; codes and scales: where the unit's go. */
 typedef void pack_unit_fn(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                           uint8_t *restrict scales);
 
-#define EACH_ROW            for (int r = 0; r < PACK_ROWS; r++)
 #define NIBBLES             0x0f0f0f0fu
 #define TWO_BITS            0x03030303u
 #define ONE_BIT             0x01010101u
-#define WORD(at)            lanes_load(row, at)
 #define FIELD(name, member) offsetof(struct block_##name, member)
 
-ALWAYS_INLINE struct lanes lanes_load(const uint8_t *const row[PACK_ROWS], size_t at) {
+ALWAYS_INLINE words4 words_at(const uint8_t *p) {
+    words4 out;
+    memcpy(&out, p, sizeof out);
+    return out;
+}
+
+/* 16 bytes of each row, from `at` on, as four words. */
+ALWAYS_INLINE void load_4(const uint8_t *const row[PACK_ROWS], size_t at, struct lanes out[4]) {
+    EACH_QUAD {
+        words4 a = words_at(row[4 * q] + at), b = words_at(row[4 * q + 1] + at);
+        words4 c = words_at(row[4 * q + 2] + at), d = words_at(row[4 * q + 3] + at);
+        words4 ab_low = PICK(a, b, 0, 4, 1, 5), ab_high = PICK(a, b, 2, 6, 3, 7);
+        words4 cd_low = PICK(c, d, 0, 4, 1, 5), cd_high = PICK(c, d, 2, 6, 3, 7);
+        out[0].quad[q] = PICK(ab_low, cd_low, 0, 1, 4, 5);
+        out[1].quad[q] = PICK(ab_low, cd_low, 2, 3, 6, 7);
+        out[2].quad[q] = PICK(ab_high, cd_high, 0, 1, 4, 5);
+        out[3].quad[q] = PICK(ab_high, cd_high, 2, 3, 6, 7);
+    }
+}
+ALWAYS_INLINE void load_8(const uint8_t *const row[PACK_ROWS], size_t at, struct lanes out[8]) {
+    load_4(row, at, out);
+    load_4(row, at + 16, out + 4);
+}
+ALWAYS_INLINE struct lanes load_1(const uint8_t *const row[PACK_ROWS], size_t at) {
     struct lanes out;
-    EACH_ROW memcpy(&out.v[r], row[r] + at, 4);
+    EACH_QUAD {
+        uint32_t w[4];
+        for (int i = 0; i < 4; i++)
+            memcpy(&w[i], row[4 * q + i] + at, sizeof w[i]);
+        out.quad[q] = (words4){w[0], w[1], w[2], w[3]};
+    }
     return out;
 }
 
 ALWAYS_INLINE void lanes_store(uint8_t *to, struct lanes a) {
-    memcpy(to, a.v, sizeof a.v);
-}
-
-/* Byte k of each word, 16 side by side. */
-ALWAYS_INLINE void bytes_store(uint8_t *to, struct lanes a) {
-    EACH_ROW to[r] = (uint8_t)a.v[r];
-}
-
-ALWAYS_INLINE void halves_store(uint8_t *to, struct lanes a) {
-    uint16_t halves[PACK_ROWS];
-    EACH_ROW halves[r] = (uint16_t)a.v[r];
-    memcpy(to, halves, sizeof halves);
+    memcpy(to, a.quad, sizeof a.quad);
 }
 
 ALWAYS_INLINE struct lanes field(struct lanes a, unsigned shift, uint32_t mask) {
-    EACH_ROW a.v[r] = a.v[r] >> shift & mask;
+    EACH_QUAD a.quad[q] = a.quad[q] >> shift & mask;
     return a;
 }
 
 /* a | b << shift */
 ALWAYS_INLINE struct lanes above(struct lanes a, struct lanes b, unsigned shift) {
-    EACH_ROW a.v[r] |= b.v[r] << shift;
+    EACH_QUAD a.quad[q] |= b.quad[q] << shift;
     return a;
 }
 
-/* n words as they are, from `at` bytes into each row. */
-ALWAYS_INLINE void copy_words(const uint8_t *const row[PACK_ROWS], size_t at, int n, uint8_t *to) {
-    for (int s = 0; s < n; s++)
-        lanes_store(to + 64 * s, WORD(at + 4 * (size_t)s));
+/* The two halves of every word, 16 side by side each. Every pass interleaves two vectors, which
+ * turns the places of the elements by one bit. */
+ALWAYS_INLINE void halves_store(uint8_t *low, uint8_t *high, struct lanes a) {
+    halves8 v[4], w[4];
+    memcpy(v, a.quad, sizeof v);
+    for (int pass = 0; pass < 4; pass++) {
+        const int near = pass % 2 ? 1 : 2; /* which two go together: 0 2, 1 3 or 0 1, 2 3 */
+        for (int i = 0; i < 2; i++) {
+            const int at = near == 2 ? i : 2 * i;
+            w[at] = PICK(v[at], v[at + near], 0, 8, 1, 9, 2, 10, 3, 11);
+            w[at + near] = PICK(v[at], v[at + near], 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        memcpy(v, w, sizeof v);
+    }
+    memcpy(low, v, 32);
+    if (high) memcpy(high, v + 2, 32);
+}
+
+/* The four bytes of every word, 16 side by side each, `stride` bytes apart. */
+ALWAYS_INLINE void bytes_store(uint8_t *to, size_t stride, struct lanes a) {
+    bytes16 v[4], w[4];
+    memcpy(v, a.quad, sizeof v);
+    for (int pass = 0; pass < 4; pass++) {
+        const int near = pass % 2 ? 1 : 2;
+        for (int i = 0; i < 2; i++) {
+            const int at = near == 2 ? i : 2 * i;
+            w[at] =
+                PICK(v[at], v[at + near], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            w[at + near] = PICK(v[at], v[at + near], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
+                                14, 30, 15, 31);
+        }
+        memcpy(v, w, sizeof v);
+    }
+    for (int k = 0; k < 4; k++)
+        memcpy(to + (size_t)k * stride, &v[k], 16);
+}
+
+/* The half at `at` of each row. */
+ALWAYS_INLINE void half_store(const uint8_t *const row[PACK_ROWS], size_t at, uint8_t *to) {
+    for (int r = 0; r < PACK_ROWS; r++)
+        memcpy(to + 2 * r, row[r] + at, 2);
 }
 
 /* The file's nibbles of 32 columns (i in the low, i + 16 in the high one of byte i) are the
  * plane's. */
 ALWAYS_INLINE void nibbles_32(const uint8_t *const row[PACK_ROWS], size_t at, uint8_t *to) {
-    copy_words(row, at, 4, to);
+    struct lanes word[4];
+    load_4(row, at, word);
+    for (int s = 0; s < 4; s++)
+        lanes_store(to + 64 * s, word[s]);
 }
 
 /* A plane of n = 1, 2 or 4 bits from bits [shift, shift + n) of the bytes of 8 words. */
@@ -107,22 +169,17 @@ ALWAYS_INLINE void plane(const struct lanes word[8], unsigned n, unsigned shift,
     }
 }
 
-ALWAYS_INLINE void load_8(const uint8_t *const row[PACK_ROWS], size_t at, struct lanes out[8]) {
-    for (int s = 0; s < 8; s++)
-        out[s] = WORD(at + 4 * (size_t)s);
-}
-
 /* Exchanges bits i and i + distance of every word for the i in mask. */
 ALWAYS_INLINE struct lanes swap_bits(struct lanes a, uint32_t mask, unsigned distance) {
-    EACH_ROW {
-        uint32_t differ = (a.v[r] >> distance ^ a.v[r]) & mask;
-        a.v[r] ^= differ ^ differ << distance;
+    EACH_QUAD {
+        words4 differ = (a.quad[q] >> distance ^ a.quad[q]) & mask;
+        a.quad[q] ^= differ ^ differ << distance;
     }
     return a;
 }
 
-/* Bit 4s + i of each word becomes bit 8i + s. The 5 bits of a bit's index turn by two places, as
- * four exchanges of neighbouring ones: index bits (0 1), (1 2), (2 3), (3 4), then again. */
+/* Bit 4s + i of each word becomes bit 8i + s. The 5 bits of a bit's index turn by two places, each
+ * by four exchanges of neighbouring ones: index bits (0 1), (1 2), (2 3), (3 4). */
 ALWAYS_INLINE struct lanes fifth_bits(struct lanes a) {
     for (int turn = 0; turn < 2; turn++) {
         a = swap_bits(a, 0x22222222, 1);
@@ -135,45 +192,45 @@ ALWAYS_INLINE struct lanes fifth_bits(struct lanes a) {
 
 static void pack_q8_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                       uint8_t *restrict scales) {
-    copy_words(row, FIELD(q8_0, qs), 8, codes);
-    halves_store(scales, WORD(FIELD(q8_0, d)));
+    struct lanes word[8];
+    load_8(row, FIELD(q8_0, qs), word);
+    for (int s = 0; s < 8; s++)
+        lanes_store(codes + 64 * s, word[s]);
+    half_store(row, FIELD(q8_0, d), scales);
 }
 
 /* Q4_0 and IQ4_NL. */
 static void pack_q4_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                       uint8_t *restrict scales) {
     nibbles_32(row, FIELD(q4_0, qs), codes);
-    halves_store(scales, WORD(FIELD(q4_0, d)));
+    half_store(row, FIELD(q4_0, d), scales);
 }
 
 static void pack_q4_1(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                       uint8_t *restrict scales) {
-    struct lanes d = WORD(FIELD(q4_1, d));
     nibbles_32(row, FIELD(q4_1, qs), codes);
-    halves_store(scales, d);
-    halves_store(scales + 32, field(d, 16, 0xffff));
+    halves_store(scales, scales + 32, load_1(row, FIELD(q4_1, d)));
 }
 
 static void pack_q5_0(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                       uint8_t *restrict scales) {
     nibbles_32(row, FIELD(q5_0, qs), codes);
-    lanes_store(codes + 256, fifth_bits(WORD(FIELD(q5_0, qh))));
-    halves_store(scales, WORD(FIELD(q5_0, d)));
+    lanes_store(codes + 256, fifth_bits(load_1(row, FIELD(q5_0, qh))));
+    half_store(row, FIELD(q5_0, d), scales);
 }
 
 static void pack_q5_1(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                       uint8_t *restrict scales) {
-    struct lanes d = WORD(FIELD(q5_1, d));
     nibbles_32(row, FIELD(q5_1, qs), codes);
-    lanes_store(codes + 256, fifth_bits(WORD(FIELD(q5_1, qh))));
-    halves_store(scales, d);
-    halves_store(scales + 32, field(d, 16, 0xffff));
+    lanes_store(codes + 256, fifth_bits(load_1(row, FIELD(q5_1, qh))));
+    halves_store(scales, scales + 32, load_1(row, FIELD(q5_1, d)));
 }
 
 static void pack_mxfp4(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                        uint8_t *restrict scales) {
     nibbles_32(row, FIELD(mxfp4, qs), codes);
-    bytes_store(scales, WORD(FIELD(mxfp4, e)));
+    for (int r = 0; r < PACK_ROWS; r++)
+        scales[r] = row[r][FIELD(mxfp4, e)];
 }
 
 static void pack_q2_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
@@ -184,19 +241,17 @@ static void pack_q2_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict cod
         for (unsigned j = 0; j < 4; j++)
             plane(q, 2, 2 * j, codes + 128 * (4 * half + j));
     }
-    struct lanes d = WORD(FIELD(q2_k, d));
-    halves_store(scales, d);
-    halves_store(scales + 32, field(d, 16, 0xffff));
-    for (unsigned i = 0; i < 4; i++) {
-        struct lanes four = WORD(FIELD(q2_k, scales) + 4 * i);
-        for (unsigned k = 0; k < 4; k++)
-            bytes_store(scales + 64 + 16 * (4 * i + k), field(four, 8 * k, 255));
-    }
+    struct lanes four[4];
+    load_4(row, FIELD(q2_k, scales), four);
+    halves_store(scales, scales + 32, load_1(row, FIELD(q2_k, d)));
+    for (int i = 0; i < 4; i++)
+        bytes_store(scales + 64 + 64 * i, 16, four[i]);
 }
 
-/* d ends its block, so it is read with the bytes before it. */
-ALWAYS_INLINE void last_half_store(const uint8_t *const row[PACK_ROWS], size_t at, uint8_t *to) {
-    halves_store(to, field(WORD(at - 2), 16, 0xffff));
+/* Every byte, which is below 64, less 32: the top bit is lent so that none borrows of the next. */
+ALWAYS_INLINE struct lanes less_32(struct lanes a) {
+    EACH_QUAD a.quad[q] = ((a.quad[q] | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
+    return a;
 }
 
 static void pack_q3_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
@@ -212,31 +267,27 @@ static void pack_q3_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict cod
             plane(bits, 1, b, codes + 192 * b + 128);
         }
     }
-    last_half_store(row, FIELD(q3_k, d), scales);
-    struct lanes low[2] = {WORD(FIELD(q3_k, scales)), WORD(FIELD(q3_k, scales) + 4)};
-    struct lanes high = WORD(FIELD(q3_k, scales) + 8);
-    for (unsigned s = 0; s < 16; s++) {
-        struct lanes scale = field(low[s / 4 % 2], 8 * (s % 4) + (s < 8 ? 0 : 4), 15);
-        scale = above(scale, field(high, 8 * (s % 4) + s / 4 * 2, 3), 4);
-        EACH_ROW scale.v[r] -= 32;
-        bytes_store(scales + 32 + 16 * s, scale);
+    half_store(row, FIELD(q3_k, d), scales);
+    struct lanes low[2] = {load_1(row, FIELD(q3_k, scales)), load_1(row, FIELD(q3_k, scales) + 4)};
+    struct lanes high = load_1(row, FIELD(q3_k, scales) + 8);
+    for (unsigned i = 0; i < 4; i++) { /* scales 4i..4i+3 are the bytes of a word */
+        struct lanes scale = field(low[i % 2], i < 2 ? 0 : 4, NIBBLES);
+        scale = above(scale, field(high, 2 * i, TWO_BITS), 4);
+        bytes_store(scales + 32 + 64 * i, 16, less_32(scale));
     }
 }
 
 /* d, dmin and the packed scales and mins of Q4_K and Q5_K, which begin both. */
 ALWAYS_INLINE void scales_k(const uint8_t *const row[PACK_ROWS], uint8_t *scales) {
-    struct lanes d = WORD(0), v[3] = {WORD(4), WORD(8), WORD(12)};
-    halves_store(scales, d);
-    halves_store(scales + 32, field(d, 16, 0xffff));
+    struct lanes v[4];
+    load_4(row, 0, v);
+    halves_store(scales, scales + 32, v[0]);
     scales += 64;
-    for (unsigned s = 0; s < 4; s++) {
-        unsigned at = 8 * s;
-        bytes_store(scales + 32 * s, field(v[0], at, 63));
-        bytes_store(scales + 32 * s + 16, field(v[1], at, 63));
-        bytes_store(scales + 32 * (4 + s), above(field(v[2], at, 15), field(v[0], at + 6, 3), 4));
-        bytes_store(scales + 32 * (4 + s) + 16,
-                    above(field(v[2], at + 4, 15), field(v[1], at + 6, 3), 4));
-    }
+    /* scales and mins of blocks 0..3, then 4..7, are the bytes of a word */
+    bytes_store(scales, 32, field(v[1], 0, 0x3f3f3f3f));
+    bytes_store(scales + 16, 32, field(v[2], 0, 0x3f3f3f3f));
+    bytes_store(scales + 128, 32, above(field(v[3], 0, NIBBLES), field(v[1], 6, TWO_BITS), 4));
+    bytes_store(scales + 144, 32, above(field(v[3], 4, NIBBLES), field(v[2], 6, TWO_BITS), 4));
 }
 
 static void pack_q4_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
@@ -279,25 +330,28 @@ static void pack_q6_k(const uint8_t *const row[PACK_ROWS], uint8_t *restrict cod
             plane(high, 2, 2 * j, to + 384 * j + 256);
         }
     }
-    last_half_store(row, FIELD(q6_k, d), scales);
-    for (unsigned i = 0; i < 4; i++) {
-        struct lanes four = WORD(FIELD(q6_k, scales) + 4 * i);
-        for (unsigned k = 0; k < 4; k++)
-            bytes_store(scales + 32 + 16 * (4 * i + k), field(four, 8 * k, 255));
-    }
+    struct lanes four[4];
+    load_4(row, FIELD(q6_k, scales), four);
+    half_store(row, FIELD(q6_k, d), scales);
+    for (int i = 0; i < 4; i++)
+        bytes_store(scales + 32 + 64 * i, 16, four[i]);
 }
 
 static void pack_iq4_xs(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
                         uint8_t *restrict scales) {
     for (unsigned b = 0; b < 8; b++)
         nibbles_32(row, FIELD(iq4_xs, qs) + 16 * b, codes + 256 * b);
-    struct lanes head = WORD(FIELD(iq4_xs, d)); /* scales_h above d */
-    struct lanes low = WORD(FIELD(iq4_xs, scales_l));
-    halves_store(scales, head);
-    for (unsigned s = 0; s < 8; s++) {
-        struct lanes scale = above(field(low, 4 * s, 15), field(head, 16 + 2 * s, 3), 4);
-        EACH_ROW scale.v[r] -= 32;
-        bytes_store(scales + 32 + 16 * s, scale);
+    half_store(row, FIELD(iq4_xs, d), scales);
+    struct lanes head = load_1(row, FIELD(iq4_xs, d)); /* scales_h above d */
+    struct lanes low = load_1(row, FIELD(iq4_xs, scales_l));
+    for (unsigned i = 0; i < 2; i++) { /* scales 4i..4i+3 become the bytes of a word */
+        struct lanes scale = {0};
+        for (unsigned k = 0; k < 4; k++) {
+            unsigned b = 4 * i + k;
+            scale = above(scale, field(low, 4 * b, 15), 8 * k);
+            scale = above(scale, field(head, 16 + 2 * b, 3), 8 * k + 4);
+        }
+        bytes_store(scales + 32 + 64 * i, 16, less_32(scale));
     }
 }
 
@@ -325,10 +379,15 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
         step[r] = r < n ? block_bytes : 0;
     }
     for (int u = 0; u < n_units; u++) {
+        /* the next group, in memory's own order: rows are more streams than prefetchers follow */
+        const uint8_t *next = first + PACK_ROWS * row_bytes + (size_t)u * PACK_ROWS * block_bytes;
+        for (size_t at = 0; at < PACK_ROWS * block_bytes; at += 64)
+            __builtin_prefetch(next + at, 0, 2);
         pack_unit[type](row, codes, scales);
         codes += unit_blocks * l.code_bytes;
         scales += l.scale_bytes;
-        EACH_ROW row[r] += step[r];
+        for (int r = 0; r < PACK_ROWS; r++)
+            row[r] += step[r];
     }
     memset(out + tight, 0, round_up(tight, PACK_ALIGN) - tight);
 }
