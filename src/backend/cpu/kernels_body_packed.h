@@ -166,7 +166,7 @@ Q8_WEIGHT_MAP(PACKED_CALL)
 
 /* Up to this many tokens weights are used as they are unpacked; from there on they are unpacked to
  * a panel, over which tiles of tokens run. */
-#define PACKED_FEW 8
+#define PACKED_FEW (LANES == 16 ? 16 : 8)
 /* Groups side by side for one token, and for up to TILE_FEW. */
 #define SINGLE_GROUPS (4 * LANES / PACK_ROWS)
 #define FEW_GROUPS    (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
@@ -263,30 +263,38 @@ typedef void packed_tiles_fn(const struct wblock *panel, int n_blocks, struct pa
     X(u6_sub, WEIGHT_U6, true, false)                                                              \
     X(u4_sub_min, WEIGHT_U4, true, true)
 
-_Static_assert(SET_TOKENS <= 6, "cases below");
+/* Scales of 16 columns take a register more for each of the sums. */
+ALWAYS_INLINE int tile_tokens(struct q8_format f) {
+    return f.sub16 ? SET_TOKENS_SUB16 : SET_TOKENS;
+}
+
+_Static_assert(SET_TOKENS <= 6 && PACKED_TOKENS % SET_TOKENS == 0 &&
+                   PACKED_TOKENS % SET_TOKENS_SUB16 == 0,
+               "cases below, chunks");
 /* n of 1 to SET_TOKENS tokens. */
 #define PACKED_TILES(name, kind, sub16, has_min)                                                   \
     static __attribute__((noinline)) void packed_tiles_##name(                                     \
         const struct wblock *panel, int n_blocks, struct packed_view x, int n, vf *acc) {          \
         const struct q8_format f = {kind, 0, sub16, has_min, 1};                                   \
+        const int most = tile_tokens(f);                                                           \
         switch (n) {                                                                               \
         case 1:                                                                                    \
             packed_tile(f, panel, n_blocks, x, 1, acc);                                            \
             break;                                                                                 \
         case 2:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, 2, acc);                                            \
+            packed_tile(f, panel, n_blocks, x, min_int(2, most), acc);                             \
             break;                                                                                 \
         case 3:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(3, SET_TOKENS), acc);                       \
+            packed_tile(f, panel, n_blocks, x, min_int(3, most), acc);                             \
             break;                                                                                 \
         case 4:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(4, SET_TOKENS), acc);                       \
+            packed_tile(f, panel, n_blocks, x, min_int(4, most), acc);                             \
             break;                                                                                 \
         case 5:                                                                                    \
-            packed_tile(f, panel, n_blocks, x, min_int(5, SET_TOKENS), acc);                       \
+            packed_tile(f, panel, n_blocks, x, min_int(5, most), acc);                             \
             break;                                                                                 \
         default:                                                                                   \
-            packed_tile(f, panel, n_blocks, x, SET_TOKENS, acc);                                   \
+            packed_tile(f, panel, n_blocks, x, most, acc);                                         \
             break;                                                                                 \
         }                                                                                          \
     }
@@ -371,7 +379,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
                                  int n, float *out, int64_t out_stride) {
     const struct pack_layout l = type.layout;
     const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32;
-    const bool dense = n * 128 >= l.code_bytes;
+    const bool dense = LANES < 16 || n > 2 || l.code_bytes < 512;
     vf acc[SINGLE_GROUPS * PACK_ROWS / LANES][TILE_FEW];
     for (int i = 0; i < n_groups * n_parts; i++) {
         for (int t = 0; t < n; t++)
@@ -477,10 +485,10 @@ ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint
 }
 
 /* The share of the tile that begins with token t. */
-ALWAYS_INLINE void packed_next_fetch(const struct packed_next *next, int t) {
+ALWAYS_INLINE void packed_next_fetch(const struct packed_next *next, int t, int n_tile) {
     const int n = next->n_code_lines + next->n_scale_lines;
     const int begin = n * t / next->n_tokens;
-    const int end = n * min_int(t + SET_TOKENS, next->n_tokens) / next->n_tokens;
+    const int end = n * min_int(t + n_tile, next->n_tokens) / next->n_tokens;
     for (int g = 0; g < next->n_groups; g++) {
         for (int i = begin; i < end; i++) {
             const uint8_t *p = i < next->n_code_lines
@@ -497,6 +505,7 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
                                int n_cols, int row, int n_rows, const struct packed_pass *pass,
                                float *out, int64_t out_stride) {
     packed_tiles_fn *tiles = packed_tiles_of(type.format);
+    const int n_tile = tile_tokens(type.format);
     for (int t = 0; t < pass->n_tokens; t++) {
         for (int i = 0; i < SETS && i * LANES < n_rows; i++)
             __builtin_prefetch(out + t * out_stride + i * LANES, 1, 3);
@@ -518,10 +527,10 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
             type.unpack_call(p, pass->panel + k);
         }
         struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
-        for (int t = 0; t < pass->n_tokens; t += SET_TOKENS) {
-            packed_next_fetch(&next, t);
+        for (int t = 0; t < pass->n_tokens; t += n_tile) {
+            packed_next_fetch(&next, t, n_tile);
             tiles(pass->panel, n, packed_view_at(pass->x, type.format.sub16, t, b),
-                  min_int(SET_TOKENS, pass->n_tokens - t), pass->acc + t * SETS);
+                  min_int(n_tile, pass->n_tokens - t), pass->acc + t * SETS);
         }
     }
     for (int k = 0; k < pass->n_tokens * SETS; k++) {
@@ -554,7 +563,7 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     const int n_chunks = (n_tokens + PACKED_TOKENS - 1) / PACKED_TOKENS;
     for (int chunk = 0, t = 0; chunk < n_chunks; chunk++) {
         const int even = (n_tokens - t + n_chunks - chunk - 1) / (n_chunks - chunk);
-        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, SET_TOKENS));
+        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, (size_t)tile_tokens(f)));
         const int cols = max_int(PACKED_COLS, PACKED_COLS * PACKED_TOKENS / n / 512 * 512);
         for (int c = 0; c < n_cols; c += cols) {
             const int64_t at = (int64_t)t * n_cols + c;

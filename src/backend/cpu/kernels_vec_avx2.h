@@ -6,13 +6,14 @@
 
 #include "backend/cpu/kernels_isa.h"
 
-#define LANES         8
-#define TILE_TOKENS   4
-#define SETS          2
-#define SET_TOKENS    2
-#define VALUE_VECTORS 2
-#define VALUE_QUERIES 4
-#define S8_OFFSET     0
+#define LANES            8
+#define TILE_TOKENS      4
+#define SETS             1
+#define SET_TOKENS       6
+#define SET_TOKENS_SUB16 4
+#define VALUE_VECTORS    2
+#define VALUE_QUERIES    4
+#define S8_OFFSET        0
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -227,6 +228,7 @@ struct dot {
 };
 ALWAYS_INLINE void dot_start(struct dot *d, vi start) {
     d->wide = start;
+    d->narrow = _mm256_setzero_si256(); /* replaced by the first step; for the compiler's peace */
 }
 ALWAYS_INLINE void dot_step(enum weight_kind kind, int step, int n_steps, struct dot *d, vi w,
                             vi x) {

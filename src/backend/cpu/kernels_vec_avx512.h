@@ -9,13 +9,14 @@
 
 #include "backend/cpu/kernels_isa.h"
 
-#define LANES         16
-#define TILE_TOKENS   8 /* accumulators that fit in registers */
-#define SETS          2 /* row sets and tokens of a tile over packed weights */
-#define SET_TOKENS    6
-#define VALUE_VECTORS 4 /* of acc, for each of VALUE_QUERIES */
-#define VALUE_QUERIES 4
-#define S8_OFFSET     128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
+#define LANES            16
+#define TILE_TOKENS      8 /* accumulators that fit in registers */
+#define SETS             2 /* row sets and tokens of a tile over packed weights */
+#define SET_TOKENS       6
+#define SET_TOKENS_SUB16 4
+#define VALUE_VECTORS    4 /* of acc, for each of VALUE_QUERIES */
+#define VALUE_QUERIES    4
+#define S8_OFFSET        128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
 
 typedef __m512 vf;
 typedef __m512i vi;

@@ -6,13 +6,14 @@
 
 #include "backend/cpu/kernels_isa.h"
 
-#define LANES         4
-#define TILE_TOKENS   8
-#define SETS          2
-#define SET_TOKENS    4
-#define VALUE_VECTORS 4
-#define VALUE_QUERIES 4
-#define S8_OFFSET     0
+#define LANES            4
+#define TILE_TOKENS      8
+#define SETS             2
+#define SET_TOKENS       4
+#define SET_TOKENS_SUB16 4
+#define VALUE_VECTORS    4
+#define VALUE_QUERIES    4
+#define S8_OFFSET        0
 
 typedef float32x4_t vf;
 typedef int32x4_t vi;
