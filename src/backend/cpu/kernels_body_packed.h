@@ -361,14 +361,15 @@ ALWAYS_INLINE struct packed_at packed_place(struct packed_type type, const uint8
     };
 }
 
-/* Fetches what lies a page ahead to the second-level cache. Where memory is the limit the
- * hardware's own prefetchers do well but for the ends of pages, and every fourth line is enough to
- * set them off; where there is more to compute (dense) they fall behind. Past the end of a panel
- * the next one is close. */
-#define PACKED_AHEAD 4096
+/* How far ahead of their use codes are fetched to the second-level cache: beyond the page, where
+ * the hardware's own prefetchers stop. */
+#define PACKED_AHEAD_BYTES 4096
+
+/* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
+ * line is enough to set them off; where there is more to compute (dense) they fall behind. */
 ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
     for (int at = 0; at < bytes; at += dense ? 64 : 256)
-        __builtin_prefetch(p + PACKED_AHEAD + at, 0, 2);
+        __builtin_prefetch(p + at, 0, 2);
 }
 
 /* n tokens, n_groups groups (both constants) side by side: each block is used as soon as it is
@@ -386,19 +387,28 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
             acc[i][t] = vf_zero();
     }
     const struct packed_at first = packed_place(type, group, n_cols, 0, 0);
+    const int n_units = n_cols / l.unit_cols;
+    const int ahead = max_int(1, PACKED_AHEAD_BYTES / (unit_blocks * l.code_bytes)); /* units */
+    size_t codes_ahead = (size_t)(ahead * unit_blocks * l.code_bytes);
+    size_t scales_ahead = (size_t)(ahead * l.scale_bytes);
     size_t stride[SINGLE_GROUPS], codes = 0, scales = 0;
     for (int g = 0; g < n_groups; g++)
         stride[g] = g * PACK_ROWS < n_rows ? (size_t)g * group_bytes : 0;
-    for (int u = 0; u < n_cols / l.unit_cols; u++, scales += (size_t)l.scale_bytes) {
+    for (int u = 0; u < n_units; u++, scales += (size_t)l.scale_bytes) {
+        if (u == max_int(0, n_units - ahead)) { /* what follows is in the next groups */
+            const size_t next = (size_t)n_groups * group_bytes;
+            codes_ahead += next - (size_t)(n_cols / 32) * (size_t)l.code_bytes;
+            scales_ahead += next - (size_t)n_units * (size_t)l.scale_bytes;
+        }
         for (int g = 0; g < n_groups; g++)
-            packed_fetch(first.scales + stride[g] + scales, l.scale_bytes, dense);
+            packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);
         for (int b = 0; b < unit_blocks; b++, codes += (size_t)l.code_bytes) {
             for (int i = 0; i < n_groups * n_parts; i++) {
                 const size_t at = stride[i / n_parts];
                 struct packed_at p = {first.codes + at + codes, first.scales + at + scales,
                                       i % n_parts * LANES, b};
                 struct wblock w;
-                if (i % n_parts == 0) packed_fetch(p.codes, l.code_bytes, dense);
+                if (i % n_parts == 0) packed_fetch(p.codes + codes_ahead, l.code_bytes, dense);
                 type.unpack(p, &w);
                 q8_block(type.format, &w, x, u * unit_blocks + b, n, acc[i]);
                 if (n > 2) FORGET_MEMORY(); /* else so many activations are kept that they spill */
