@@ -126,6 +126,9 @@ struct backend_vtable {
     int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);
     ats_status (*weight_load)(struct backend *b, const struct weight_source *source,
                               struct backend_weight **out);
+    /* Weights loaded since the last call are ready when it returns: a backend may put their work
+     * off until then, to do it at once. Their sources may be dropped afterwards. */
+    ats_status (*weights_ready)(struct backend *b);
     void (*weight_free)(struct backend *b, struct backend_weight *w);
     ats_status (*kv_open)(struct backend *b, const struct kv_layout *layout,
                           struct backend_kv **out);

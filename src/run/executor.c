@@ -236,18 +236,45 @@ static ats_status build_segments(struct executor *e) {
     return ATS_OK;
 }
 
+/* Shards are loaded in batches of this size: all threads work on each, and what a batch was made
+ * from can leave memory before the next one comes. */
+#define BATCH_BYTES ((uint64_t)64 << 20)
+
+static uint64_t source_bytes(const struct weight_source *s) {
+    return (uint64_t)(dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows);
+}
+
+/* Loads shards from *next on, at most a batch; adds their bytes to *done. */
+static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
+    const struct program *p = e->program;
+    int first = *next;
+    uint64_t stop = *done + BATCH_BYTES;
+    for (; *next < p->n_shards && *done < stop; ++*next) {
+        struct backend *b = e->devices[p->shards[*next].device];
+        struct weight_source s = shard_source(e, *next);
+        TRY(b->fn->weight_load(b, &s, &e->weights[*next]));
+        *done += source_bytes(&s);
+    }
+    for (int d = 0; d < e->n_devices; d++)
+        TRY(e->devices[d]->fn->weights_ready(e->devices[d]));
+    for (int i = first; i < *next; i++) {
+        struct backend *b = e->devices[p->shards[i].device];
+        struct weight_source s = shard_source(e, i);
+        if (b->fn->weight_bytes(b, &s) > 0) model_weight_done(e->model, p->shards[i].weight);
+    }
+    return ATS_OK;
+}
+
 ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user) {
     const struct program *p = e->program;
     uint64_t done = 0, total = 0;
-    for (int d = 0; d < e->n_devices; d++)
-        total += (uint64_t)(e->ledger[d].weight_bytes + e->ledger[d].mapped_bytes);
-    e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
     for (int i = 0; i < p->n_shards; i++) {
-        struct backend *b = e->devices[p->shards[i].device];
         struct weight_source s = shard_source(e, i);
-        TRY(b->fn->weight_load(b, &s, &e->weights[i]));
-        if (b->fn->weight_bytes(b, &s) > 0) model_weight_done(e->model, p->shards[i].weight);
-        done += (uint64_t)(dtype_row_bytes(s.dtype, s.n_cols) * s.n_rows);
+        total += source_bytes(&s);
+    }
+    e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
+    for (int next = 0; next < p->n_shards;) {
+        TRY(load_batch(e, &next, &done));
         if (progress && !progress(user, done, total))
             return fail(ATS_CANCELLED, "loading was cancelled");
     }

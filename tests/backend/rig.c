@@ -125,6 +125,7 @@ struct backend_weight *rig_load(struct rig *r, const struct rig_matrix *m, int r
     struct backend_weight *weight;
     assert_true(r->b->fn->weight_bytes(r->b, &source) >= 0);
     TEST_OK(r->b->fn->weight_load(r->b, &source, &weight));
+    TEST_OK(r->b->fn->weights_ready(r->b));
     return weight;
 }
 

@@ -243,6 +243,7 @@ static const struct backend_vtable cpu_vtable = {
     .reserve = cpu_reserve,
     .weight_bytes = cpu_weight_bytes,
     .weight_load = cpu_weight_load,
+    .weights_ready = cpu_weights_ready,
     .weight_free = cpu_weight_free,
     .kv_open = cpu_kv_open,
     .kv_close = cpu_kv_close,

@@ -24,8 +24,9 @@
 #define MAX_ROPES        8 /* different rotary embeddings in one segment */
 
 struct backend_weight {
-    struct weight_source s; /* in the file's map; still serves single rows when packed */
-    uint8_t *packed;        /* backend/packed.h; NULL: raw blocks */
+    struct weight_source s;      /* in the file's map; still serves single rows when packed */
+    uint8_t *packed;             /* backend/packed.h; NULL: raw blocks */
+    struct backend_weight *next; /* in cpu.unpacked */
 };
 
 struct backend_kv {
@@ -87,6 +88,7 @@ struct cpu {
     struct thread_pool *pool;
     struct backend_limits limits;
     struct weight_region *regions;
+    struct backend_weight *unpacked; /* loaded, but not repacked yet; the last one first */
     uint8_t *local;
     size_t local_bytes;
     uint8_t *work; /* everything below stands in it */
@@ -125,6 +127,7 @@ static inline float *span_at(const struct cpu *c, const struct span *s, int line
 int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source);
 ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
                            struct backend_weight **out);
+ats_status cpu_weights_ready(struct backend *b);
 void cpu_weight_free(struct backend *b, struct backend_weight *w);
 void cpu_weights_close(struct cpu *c);
 

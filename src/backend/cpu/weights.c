@@ -50,12 +50,42 @@ void cpu_weights_close(struct cpu *c) {
     }
 }
 
-static void pack_share(void *arg, int thread, int n_threads) {
-    const struct backend_weight *w = arg;
-    const struct weight_source *s = &w->s;
-    int begin, end;
-    split_range(pack_n_groups(s->n_rows), 1, thread, n_threads, &begin, &end);
-    pack_rows(s->dtype, s->data, (size_t)s->row_bytes, s->n_rows, s->n_cols, w->packed, begin, end);
+#define PACK_SHARE_BYTES (256 << 10) /* that a thread takes at a time */
+
+/* Groups of a weight that are one share. */
+static int share_groups(const struct weight_source *s) {
+    return max_int(1, (int)(PACK_SHARE_BYTES / pack_group_bytes(s->dtype, s->n_cols)));
+}
+
+struct packing {
+    const struct cpu *cpu;
+    _Atomic int next; /* share, counted through all weights */
+};
+
+static void pack_shares(void *arg, int thread, int n_threads) {
+    (void)thread, (void)n_threads;
+    struct packing *p = arg;
+    int share = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed), first = 0;
+    for (const struct backend_weight *w = p->cpu->unpacked; w; w = w->next) {
+        const struct weight_source *s = &w->s;
+        int n_groups = pack_n_groups(s->n_rows), size = share_groups(s);
+        int n_shares = (n_groups + size - 1) / size;
+        while (share < first + n_shares) {
+            int begin = (share - first) * size;
+            pack_rows(s->dtype, s->data, (size_t)s->row_bytes, s->n_rows, s->n_cols, w->packed,
+                      begin, min_int(n_groups, begin + size));
+            share = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        }
+        first += n_shares;
+    }
+}
+
+ats_status cpu_weights_ready(struct backend *b) {
+    struct cpu *c = CONTAINER_OF(b, struct cpu, base);
+    struct packing packing = {.cpu = c};
+    if (c->unpacked) thread_pool_run(c->pool, thread_pool_size(c->pool), pack_shares, &packing);
+    c->unpacked = NULL;
+    return ATS_OK;
 }
 
 ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
@@ -65,8 +95,11 @@ ats_status cpu_weight_load(struct backend *b, const struct weight_source *source
     uint8_t *packed = NULL;
     if (is_packed(c, source)) TRY(region_alloc(c, packed_bytes(source), &packed));
     struct backend_weight *w = xmalloc(sizeof *w);
-    *w = (struct backend_weight){*source, packed};
-    if (packed) thread_pool_run(c->pool, thread_pool_size(c->pool), pack_share, w);
+    *w = (struct backend_weight){*source, packed, NULL};
+    if (packed) {
+        w->next = c->unpacked;
+        c->unpacked = w;
+    }
     *out = w;
     return ATS_OK;
 }
