@@ -273,10 +273,11 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
         total += source_bytes(&s);
     }
     e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
-    for (int next = 0; next < p->n_shards;) {
-        TRY(load_batch(e, &next, &done));
+    for (int next = 0;;) {
         if (progress && !progress(user, done, total))
             return fail(ATS_CANCELLED, "loading was cancelled");
+        if (next == p->n_shards) break;
+        TRY(load_batch(e, &next, &done));
     }
     bind_steps(e);
     return build_segments(e);

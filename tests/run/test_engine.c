@@ -169,9 +169,9 @@ static void loading_tells_its_progress_and_can_be_cancelled(void **state) {
     o.progress = note_progress;
     o.progress_user = &p;
     ats_engine_close(agree_open(&o));
-    assert_true(p.grows && p.n_calls > 10);
+    assert_true(p.grows && p.n_calls > 1);
     assert_int_equal(p.done, p.total);
-    for (int stop_at = 1; stop_at <= p.n_calls; stop_at += 7) {
+    for (int stop_at = 1; stop_at <= p.n_calls; stop_at++) {
         struct seen_progress q = {.grows = true, .stop_at = stop_at};
         o.progress_user = &q;
         expect_refused(&o, ATS_CANCELLED, "cancelled");
