@@ -94,6 +94,18 @@ static void eight_bit_activations_stay_close(void **state) {
     }
 }
 
+/* Bytes of weights that the first device holds copies of. */
+static json_int_t copied_bytes(const ats_engine *e) {
+    char *text = ats_engine_describe(e);
+    json_t *facts;
+    TEST_OK(json_parse(text, strlen(text), &facts));
+    const json_t *device = json_array_get(test_json_get(facts, "devices"), 0);
+    json_int_t bytes = json_integer_value(test_json_get(device, "weight_bytes"));
+    json_decref(facts);
+    ats_free(text);
+    return bytes;
+}
+
 /* Weights repacked at load or read as the file has them: the same bits, for every type, in small
  * rounds and large ones. */
 static void repacking_changes_no_bit(void **state) {
@@ -109,6 +121,7 @@ static void repacking_changes_no_bit(void **state) {
             options.no_repack = raw;
             ats_engine *e = agree_open(&options);
             bytes = q.n_prompt * (size_t)agree_vocab(e) * sizeof(float);
+            assert_true((copied_bytes(e) == 0) == raw);
             logits[raw][0] = agree_logits(e, q.prompt, q.n_prompt, 0);
             logits[raw][1] = agree_logits(e, q.prompt, q.n_prompt, 3);
             ats_engine_close(e);
