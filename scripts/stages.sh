@@ -129,7 +129,7 @@ stage_tests() {
 stage_long() {
     say "== the long forms"
     long_status=0
-    step "100 random plans a model" long-plans build-check/tests/run/test_run_plans 100 1000 ||
+    step "200 random plans a model" long-plans build-check/tests/run/test_run_plans 200 1000 ||
         long_status=1
     verdict "$long_status"
     long_status=0
