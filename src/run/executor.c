@@ -20,7 +20,8 @@ struct executor {
     struct backend_segment **segments; /* (n_segments) */
     void *exchange;
     struct executor_ledger ledger[MAX_DEVICES];
-    uint64_t value[MAX_DEVICES]; /* timelines, before the current round */
+    uint64_t value[MAX_DEVICES];     /* timelines, before the current round */
+    uint64_t per_round[MAX_DEVICES]; /* how far a round moves them: segments of the device */
 };
 
 /* ---- what a device must be ready for ---- */
@@ -230,6 +231,7 @@ static ats_status build_segments(struct executor *e) {
     for (int i = 0; i < p->n_segments; i++) {
         const struct program_segment *s = &p->segments[i];
         struct backend *b = e->devices[s->device];
+        e->per_round[s->device]++;
         TRY(b->fn->segment_build(b, e->steps + s->step_begin, s->step_end - s->step_begin,
                                  &e->segments[i]));
     }
@@ -313,13 +315,8 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
     TRY(submit_all(e, round));
-    uint64_t last[MAX_DEVICES] = {0};
-    for (int i = 0; i < p->n_segments; i++) {
-        const struct program_segment *s = &p->segments[i];
-        if ((uint64_t)s->ordinal > last[s->device]) last[s->device] = (uint64_t)s->ordinal;
-    }
     for (int d = 0; d < e->n_devices; d++) {
-        e->value[d] += last[d];
+        e->value[d] += e->per_round[d];
         TRY(e->devices[d]->fn->wait(e->devices[d], e->value[d]));
     }
     *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);

@@ -8,6 +8,7 @@ struct round_memory {
     int32_t *tokens, *positions, *rows;
     struct round_run *runs;
     struct pending *pending;
+    size_t *done; /* of ats_eval: a session stands in one run only, so n_seqs are enough */
 };
 
 /* What a run has in the round being put together. */
@@ -25,12 +26,14 @@ struct round_memory *round_memory_open(const ats_options *o) {
     m->rows = xcalloc((size_t)o->n_rows, sizeof *m->rows);
     m->runs = xcalloc((size_t)o->n_seqs, sizeof *m->runs);
     m->pending = xcalloc((size_t)o->n_seqs, sizeof *m->pending);
+    m->done = xcalloc((size_t)o->n_seqs, sizeof *m->done);
     return m;
 }
 
 void round_memory_close(struct round_memory *m) {
     if (!m) return;
-    free(m->tokens), free(m->positions), free(m->rows), free(m->runs), free(m->pending);
+    free(m->tokens), free(m->positions), free(m->rows), free(m->runs), free(m->pending),
+        free(m->done);
     free(m);
 }
 
@@ -230,8 +233,8 @@ static ats_status check_runs(const ats_engine *e, const ats_run *runs, int n_run
 
 ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
     TRY(check_runs(e, runs, n_runs));
-    struct eval v = {.e = e, .runs = runs, .n_runs = n_runs};
-    v.done = xcalloc((size_t)n_runs + 1, sizeof *v.done);
+    struct eval v = {.e = e, .runs = runs, .n_runs = n_runs, .done = e->round->done};
+    memset(v.done, 0, (size_t)n_runs * sizeof *v.done);
     ats_status status = ATS_OK;
     for (;;) {
         while (v.first < n_runs && v.done[v.first] == runs[v.first].n_tokens)
@@ -241,7 +244,6 @@ ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
         if (status == ATS_OK) status = run_round(&v);
         if (status != ATS_OK) break;
     }
-    free(v.done);
     return status;
 }
 
