@@ -233,6 +233,7 @@ static ats_status check_runs(const ats_engine *e, const ats_run *runs, int n_run
 
 ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
     TRY(check_runs(e, runs, n_runs));
+    if (n_runs <= 0) return ATS_OK;
     struct eval v = {.e = e, .runs = runs, .n_runs = n_runs, .done = e->round->done};
     memset(v.done, 0, (size_t)n_runs * sizeof *v.done);
     ats_status status = ATS_OK;
