@@ -1,5 +1,6 @@
 /* Whatever GGUF is accepted can be read to its last byte, and is the same file after the writer. */
 #include "model/gguf.h"
+#include "model/gguf_read.h"
 #include "model/gguf_write.h"
 
 #include <stdlib.h>
@@ -10,24 +11,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
 static volatile uint64_t sink; /* so that reads are not optimised away */
-
-static uint64_t read_array(const struct gguf_array *a) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        if (a->type == GGUF_STR) {
-            struct gguf_str s = gguf_array_str(a, i);
-            for (size_t k = 0; k < s.n; k++)
-                sum += (unsigned char)s.data[k];
-        } else if (a->type == GGUF_ARRAY) {
-            sum += read_array(&a->arrays[i]);
-        } else if (a->type == GGUF_F32 || a->type == GGUF_F64) {
-            sum += float_bits(gguf_array_float(a, i));
-        } else {
-            sum += (uint64_t)gguf_array_int(a, i);
-        }
-    }
-    return sum;
-}
 
 /* Every getter on every key: either a value or a text. */
 static void read_kv(const struct gguf *g, const struct gguf_kv *kv) {

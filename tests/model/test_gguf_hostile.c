@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/utf8.h"
 #include "gguf_sample.h"
+#include "model/gguf_read.h"
 #include "support.h"
 
 /* b must be refused with `status` and a text that has `part`; frees b. */
@@ -504,24 +505,6 @@ static void a_cut_at_any_byte_is_refused(void **state) {
 }
 
 /* Uses everything of a file that opened: the sanitisers see what a view reads. */
-static uint64_t read_array(const struct gguf_array *a) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < a->n; i++) {
-        if (a->type == GGUF_STR) {
-            struct gguf_str s = gguf_array_str(a, i);
-            for (size_t k = 0; k < s.n; k++)
-                sum += (unsigned char)s.data[k];
-        } else if (a->type == GGUF_ARRAY) {
-            sum += read_array(&a->arrays[i]);
-        } else if (a->type == GGUF_F32 || a->type == GGUF_F64) {
-            sum += float_bits(gguf_array_float(a, i));
-        } else {
-            sum += (uint64_t)gguf_array_int(a, i);
-        }
-    }
-    return sum;
-}
-
 static uint64_t read_all(const struct gguf *g) {
     uint64_t sum = 0;
     for (int i = 0; i < g->n_kvs; i++) {
