@@ -3,12 +3,33 @@
 
 #include <string.h>
 #include "backend/cpu/cpu.h"
+#include "backend/sim/sim.h"
+
+/* The world calls the device that computes: it must do the work in the caller's thread. */
+static ats_status open_sim(const char *name, const struct backend_options *options,
+                           struct backend **out) {
+    struct sim_options sim;
+    struct backend_options inner_options = *options;
+    struct backend *inner;
+    TRY(sim_options_parse(name, &sim));
+    inner_options.driven = true;
+    TRY(cpu_backend_open(&inner_options, &inner));
+    *out = sim_backend_open(inner, &sim, options->peer);
+    return ATS_OK;
+}
 
 ats_status backend_open(const char *name, const struct backend_options *options,
                         struct backend **out) {
     *out = NULL;
+    if (options->peer && sim_is_device(options->peer) != sim_is_name(name))
+        return fail(ATS_UNSUPPORTED,
+                    "device \"%.40s\" cannot work beside \"%s\": either all "
+                    "devices are simulated or none is",
+                    name, options->peer->name);
     if (strcmp(name, "cpu") == 0) return cpu_backend_open(options, out);
-    return fail(ATS_UNSUPPORTED, "there is no device \"%.40s\"; this build has: cpu", name);
+    if (sim_is_name(name)) return open_sim(name, options, out);
+    return fail(ATS_UNSUPPORTED,
+                "there is no device \"%.40s\"; this build has: cpu, and for tests sim:KIND", name);
 }
 
 void backend_close(struct backend *b) {

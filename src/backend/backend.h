@@ -141,7 +141,8 @@ struct backend_vtable {
     void (*segment_free)(struct backend *b, struct backend_segment *s);
     /* Runs s after all waits, then sets the timeline to `value`. round is borrowed until then.
      * A backend that is driven by the caller (`driven`) does the work inside this call; the others
-     * return at once. Values of one timeline are submitted in ascending order. */
+     * return at once, and get all their segments of a round before anything of it is waited for.
+     * Values of one timeline are submitted in ascending order. */
     ats_status (*submit)(struct backend *b, struct backend_segment *s, const struct round *round,
                          const struct backend_wait *waits, int n_waits, uint64_t value);
     /* Returns when the timeline has reached value, or with the error that stopped it. */
@@ -158,11 +159,13 @@ struct backend_options {
     int n_threads, n_threads_batch; /* CPU: decode, prefill; >= 1 */
     unsigned cpu_isa_mask;          /* kernels allowed; bits of cpu_isa */
     bool driven;                    /* the one device that the caller's thread drives */
+    struct backend *peer;           /* a device of the same executor, opened before; or NULL */
     bool no_fusion;                 /* every step by itself */
     bool no_repack;                 /* weights stay as the file has them */
 };
 
-/* Opens a device by name ("cpu"). UNSUPPORTED names what there is. *out owned. */
+/* Opens a device by name: "cpu", or for tests "sim:KIND" (sim/sim.h). UNSUPPORTED names what there
+ * is. *out owned. */
 MUST_CHECK ats_status backend_open(const char *name, const struct backend_options *options,
                                    struct backend **out);
 void backend_close(struct backend *b); /* accepts NULL */

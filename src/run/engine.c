@@ -117,6 +117,7 @@ static ats_status open_devices(ats_engine *e) {
                                           .n_threads_batch = e->options.n_threads_batch,
                                           .cpu_isa_mask = e->cpu_isa_mask,
                                           .driven = d == 0,
+                                          .peer = d > 0 ? e->devices[0] : NULL,
                                           .no_fusion = e->options.no_fusion,
                                           .no_repack = e->options.no_repack};
         TRY(backend_open(e->device_names[d], &options, &e->devices[d]));

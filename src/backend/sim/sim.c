@@ -1,0 +1,240 @@
+/* A simulated device: what it passes on to the one it wraps, and what chaos spoils. */
+#include "backend/sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "backend/sim/sim_internal.h"
+
+static const struct backend_vtable sim_vtable;
+
+bool sim_is_device(const struct backend *b) {
+    return b->fn == &sim_vtable;
+}
+
+struct sim *sim_of(struct backend *b) {
+    return CONTAINER_OF(b, struct sim, base);
+}
+
+static struct backend *inner_of(struct backend *b) {
+    return sim_of(b)->inner;
+}
+
+/* ---- what weights and caches count ---- */
+
+static void know(struct sim *s, const void *handle, int64_t bytes) {
+    GROW(s->known, s->n_known, s->cap_known, 1);
+    s->known[s->n_known++] = (struct sim_known){handle, bytes};
+}
+
+static void forget(struct sim *s, const void *handle) {
+    for (size_t i = s->n_known; i-- > 0;)
+        if (s->known[i].handle == handle) {
+            s->known[i] = s->known[--s->n_known];
+            return;
+        }
+}
+
+static int64_t known_bytes(const struct sim *s, const void *handle) {
+    for (size_t i = 0; handle && i < s->n_known; i++)
+        if (s->known[i].handle == handle) return s->known[i].bytes;
+    return 0;
+}
+
+/* ---- passed on ---- */
+
+static uint64_t sim_now(struct backend *b) {
+    return sim_of(b)->world->now_ns;
+}
+
+static ats_status sim_host_alloc(struct backend *b, size_t bytes, void **out) {
+    return inner_of(b)->fn->host_alloc(inner_of(b), bytes, out);
+}
+
+static void sim_host_free(struct backend *b, void *p, size_t bytes) {
+    inner_of(b)->fn->host_free(inner_of(b), p, bytes);
+}
+
+static int64_t sim_work_bytes(struct backend *b, const struct backend_limits *limits) {
+    return inner_of(b)->fn->work_bytes(inner_of(b), limits);
+}
+
+static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *source) {
+    return inner_of(b)->fn->weight_bytes(inner_of(b), source);
+}
+
+static ats_status sim_weight_load(struct backend *b, const struct weight_source *source,
+                                  struct backend_weight **out) {
+    TRY(inner_of(b)->fn->weight_load(inner_of(b), source, out));
+    know(sim_of(b), *out, dtype_row_bytes(source->dtype, source->n_cols) * source->n_rows);
+    return ATS_OK;
+}
+
+static ats_status sim_weights_ready(struct backend *b) {
+    return inner_of(b)->fn->weights_ready(inner_of(b));
+}
+
+static void sim_weight_free(struct backend *b, struct backend_weight *w) {
+    forget(sim_of(b), w);
+    inner_of(b)->fn->weight_free(inner_of(b), w);
+}
+
+static ats_status sim_kv_open(struct backend *b, const struct kv_layout *layout,
+                              struct backend_kv **out) {
+    TRY(inner_of(b)->fn->kv_open(inner_of(b), layout, out));
+    know(sim_of(b), *out,
+         layout->n_kv_heads * (int64_t)(kv_row_bytes(layout->type_k, layout->head_dim) +
+                                        kv_row_bytes(layout->type_v, layout->head_dim)));
+    return ATS_OK;
+}
+
+static void sim_kv_close(struct backend *b, struct backend_kv *kv) {
+    forget(sim_of(b), kv);
+    inner_of(b)->fn->kv_close(inner_of(b), kv);
+}
+
+static void sim_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, int dst) {
+    inner_of(b)->fn->kv_copy_page(inner_of(b), kv, src, dst);
+}
+
+/* ---- segments ---- */
+
+/* A gather reads a few rows of its weight: its fixed cost covers them. */
+static void add_step(const struct sim *s, struct backend_segment *segment,
+                     const struct step *step) {
+    segment->n_steps++;
+    segment->kv_bytes_per_position += known_bytes(s, step->kv);
+    if (step->kind == STEP_OP && step->op->kind == OP_EMBED) return;
+    segment->weight_bytes += known_bytes(s, step->weight) + known_bytes(s, step->bias);
+}
+
+static ats_status sim_segment_build(struct backend *b, const struct step *steps, int n_steps,
+                                    struct backend_segment **out) {
+    struct backend_segment *inner;
+    TRY(inner_of(b)->fn->segment_build(inner_of(b), steps, n_steps, &inner));
+    struct backend_segment *segment = xcalloc(1, sizeof *segment);
+    segment->inner = inner;
+    for (int i = 0; i < n_steps; i++)
+        add_step(sim_of(b), segment, &steps[i]);
+    *out = segment;
+    return ATS_OK;
+}
+
+static void sim_segment_free(struct backend *b, struct backend_segment *segment) {
+    if (!segment) return;
+    inner_of(b)->fn->segment_free(inner_of(b), segment->inner);
+    free(segment);
+}
+
+static ats_status run_inner(struct sim *s, struct backend_segment *inner,
+                            const struct round *round) {
+    const struct backend_vtable *fn = s->inner->fn;
+    TRY(fn->submit(s->inner, inner, round, NULL, 0, ++s->inner_value));
+    return fn->wait(s->inner, s->inner_value);
+}
+
+ats_status sim_run(struct sim *s, const struct backend_segment *segment,
+                   const struct round *round) {
+    return run_inner(s, segment->inner, round);
+}
+
+static ats_status sim_submit(struct backend *b, struct backend_segment *segment,
+                             const struct round *round, const struct backend_wait *waits,
+                             int n_waits, uint64_t value) {
+    return sim_world_submit(sim_of(b), segment, round, waits, n_waits, value);
+}
+
+static ats_status sim_wait(struct backend *b, uint64_t value) {
+    return sim_world_wait(sim_of(b), value);
+}
+
+/* ---- poison ---- */
+
+/* All bits set is a NaN in every floating type, and -1 where an index is expected. */
+static void poison_exchange(const struct backend_limits *l, int64_t offset_bytes, int64_t bytes) {
+    memset((uint8_t *)l->exchange + offset_bytes, 0xFF, (size_t)bytes);
+}
+
+/* The wrapped device's own memory is out of reach but for its steps: copies of the poisoned
+ * exchange, piece by piece. */
+static ats_status build_poison(struct sim *s) {
+    const struct backend_limits *l = &s->limits;
+    int64_t piece = min_i64(l->exchange_bytes, (int64_t)1 << 20) / 64 * 16; /* floats */
+    int64_t n_floats = l->local_bytes / 4, n_pieces = piece ? (n_floats + piece - 1) / piece : 0;
+    if (n_pieces == 0) return ATS_OK;
+    s->poison_steps = xcalloc((size_t)n_pieces, sizeof *s->poison_steps);
+    for (int64_t i = 0; i < n_pieces; i++) {
+        int width = (int)min_i64(piece, n_floats - i * piece);
+        struct step *step = &s->poison_steps[i];
+        *step = (struct step){.kind = STEP_COPY, .n_in = 1, .end = width};
+        step->in[0] = (struct span){SPACE_EXCHANGE, 0, width, 0};
+        step->out = (struct span){SPACE_LOCAL, i * piece * 4, width, 0};
+    }
+    return s->inner->fn->segment_build(s->inner, s->poison_steps, (int)n_pieces, &s->poison);
+}
+
+static ats_status poison_local(struct sim *s) {
+    static const int32_t zero = 0;
+    const struct round_run run = {.n_tokens = 1, .pages = &zero};
+    const struct round one_line = {
+        .n_tokens = 1, .tokens = &zero, .positions = &zero, .runs = &run, .n_runs = 1};
+    return s->poison ? run_inner(s, s->poison, &one_line) : ATS_OK;
+}
+
+static ats_status sim_reserve(struct backend *b, const struct backend_limits *limits) {
+    struct sim *s = sim_of(b);
+    TRY(s->inner->fn->reserve(s->inner, limits));
+    s->limits = *limits;
+    return s->o.chaos ? build_poison(s) : ATS_OK;
+}
+
+ats_status sim_begin_round(struct sim *s) {
+    if (!s->o.chaos || !s->limits.exchange) return ATS_OK;
+    sim_draw_slowness(s);
+    poison_exchange(&s->limits, 0, s->limits.exchange_bytes);
+    return poison_local(s);
+}
+
+/* ---- opening ---- */
+
+static void sim_close(struct backend *b) {
+    struct sim *s = sim_of(b);
+    sim_world_leave(s);
+    if (s->poison) s->inner->fn->segment_free(s->inner, s->poison);
+    s->inner->fn->close(s->inner);
+    free(s->poison_steps);
+    free(s->known);
+    free(s);
+}
+
+static const struct backend_vtable sim_vtable = {
+    .close = sim_close,
+    .now = sim_now,
+    .host_alloc = sim_host_alloc,
+    .host_free = sim_host_free,
+    .work_bytes = sim_work_bytes,
+    .reserve = sim_reserve,
+    .weight_bytes = sim_weight_bytes,
+    .weight_load = sim_weight_load,
+    .weights_ready = sim_weights_ready,
+    .weight_free = sim_weight_free,
+    .kv_open = sim_kv_open,
+    .kv_close = sim_kv_close,
+    .kv_copy_page = sim_kv_copy_page,
+    .segment_build = sim_segment_build,
+    .segment_free = sim_segment_free,
+    .submit = sim_submit,
+    .wait = sim_wait,
+};
+
+struct backend *sim_backend_open(struct backend *inner, const struct sim_options *options,
+                                 struct backend *peer) {
+    REQUIRE(!peer || sim_is_device(peer));
+    struct sim *s = xcalloc(1, sizeof *s);
+    s->base = (struct backend){&sim_vtable, "sim", false};
+    s->o = *options;
+    s->inner = inner;
+    sim_world_join(s, peer ? sim_of(peer) : NULL);
+    /* Devices of one seed draw different numbers. */
+    rng_seed(&s->rng, options->seed + (uint64_t)s->index * UINT64_C(0x9E3779B97F4A7C15));
+    return &s->base;
+}
