@@ -49,12 +49,14 @@ struct step {
     int begin, end;           /* columns of out that are produced; whole heads for NORM and ROPE */
     int in_begin, in_end;     /* MATMUL: columns of in[0] that are read; a partial sum if not all */
     int head_begin, head_end; /* ATTENTION: KV heads; kv holds just these */
-    bool rows;                /* out has a line per wanted row, else per token */
-    bool in_rows;             /* the same for in */
-    int n_readers;            /* later steps of this device that read out */
+    int expert_begin, expert_end;  /* EXPERTS: those whose sum is made; a partial sum if not all */
+    bool rows;                     /* out has a line per wanted row, else per token */
+    bool in_rows;                  /* the same for in */
+    int n_readers;                 /* later steps of this device that read out */
     struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL */
-    struct backend_weight *bias;   /* MATMUL: the shard's range, or NULL */
-    struct backend_kv *kv;         /* ATTENTION */
+    struct backend_weight *bias;   /* MATMUL: the shard's range; ROUTE: of the scores; or NULL */
+    struct backend_weight *experts[N_EXPERT_WEIGHTS]; /* EXPERTS: just the range above */
+    struct backend_kv *kv;                            /* ATTENTION */
 };
 
 /* One sequence's part of a round: tokens [token_begin, token_begin + n_tokens), the first of them
@@ -75,15 +77,19 @@ struct round {
 };
 
 /* A shard as it stands in the file: n_rows rows of n_cols elements, row_bytes apart, starting on a
- * block border. Borrowed; a backend that copies says so in its ledger. */
+ * block border; n_experts such matrices back to back. Borrowed; a backend that copies says so in
+ * its ledger. */
 struct weight_source {
     const char *name;
     enum dtype dtype;
-    int n_rows, n_cols;
+    int n_rows, n_cols, n_experts;
     int64_t row_bytes;
     const uint8_t *data;
     bool raw; /* leave it where it is: memory is short */
 };
+static inline int weight_matrices(const struct weight_source *s) { /* n_experts 0: one, plain */
+    return s->n_experts > 1 ? s->n_experts : 1;
+}
 
 /* Inside a page [kv_head][64][head_dim], K and V apart. */
 struct kv_layout {
@@ -103,6 +109,9 @@ struct backend_limits {
     int max_cols;  /* widest input of a product */
     int max_heads; /* query heads of the widest attention step */
     int max_head_dim;
+    int max_experts, max_experts_used; /* of a layer; 0: there are none */
+    int max_expert_cols, max_expert_ff;
+    bool expert_floats; /* some of their gates and ups are class f32 */
 };
 
 struct backend;

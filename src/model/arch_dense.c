@@ -1,7 +1,8 @@
 /*
- * Dense decoders: llama (Mistral, SmolLM2), qwen2, qwen3, smollm3, phi3. One builder; what differs
- * is whether rotary pairs are halves, which layers have none, and which tensors the file holds
- * (biases, q/k norms, fused q/k/v and gate/up). Facts: ecosystem.md 4.3, models/README.md.
+ * Plain decoders: llama (Mistral, SmolLM2; with experts: Mixtral), qwen2, qwen3, qwen3moe, smollm3,
+ * phi3. One builder; what differs is whether rotary pairs are halves, which layers have none, and
+ * which tensors the file holds (biases, q/k norms, fused q/k/v and gate/up, experts in place of the
+ * feed-forward). Facts: ecosystem.md 4.3, models/README.md.
  */
 #include "model/bind.h"
 
@@ -17,13 +18,14 @@ struct dense_options {
 
 static const struct dense_options dense_archs[] = {
     {"llama", false, false, 0},   {"qwen2", true, false, 0}, {"qwen3", true, false, 0},
-    {"smollm3", false, false, 4}, {"phi3", true, true, 0},
+    {"smollm3", false, false, 4}, {"phi3", true, true, 0},   {"qwen3moe", true, false, 0},
 };
 
 struct dense {
     struct binding *b;
     const struct dense_options *o;
     struct rope_params rope;
+    struct experts_hparams experts;
 };
 
 static int matmul(struct dense *d, int in, int weight, int bias) {
@@ -92,12 +94,11 @@ static ats_status attention(struct dense *d, int layer, int *x) {
     return ATS_OK;
 }
 
-static ats_status feed_forward(struct dense *d, int layer, int *x) {
+static ats_status gated(struct dense *d, int layer, int h, int *out) {
     struct binding *b = d->b;
     struct graph_builder *g = b->builder;
     const struct hparams *hp = &b->hp;
-    int norm, gate, up, down;
-    TRY(bind_vector(b, hp->n_embd, false, &norm, "blk.%d.ffn_norm.weight", layer));
+    int gate, up, down;
     if (d->o->fused) {
         TRY(bind_rows(b, 0, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_up.weight",
                       layer));
@@ -109,12 +110,25 @@ static ats_status feed_forward(struct dense *d, int layer, int *x) {
     }
     TRY(bind_matrix(b, hp->n_embd, hp->n_ff, &down, "blk.%d.ffn_down.weight", layer));
 
-    int h = graph_norm(g, *x, norm, hp->n_embd, hp->norm_eps);
     graph_block_begin(g, BLOCK_FFN);
     int y = graph_gated(g, matmul(d, h, gate, -1), matmul(d, h, up, -1), ACT_SILU);
-    y = matmul(d, y, down, -1);
+    *out = matmul(d, y, down, -1);
     graph_block_end(g);
-    *x = graph_add(g, *x, y);
+    return ATS_OK;
+}
+
+/* Layers without a router are dense in models with experts too. */
+static ats_status feed_forward(struct dense *d, int layer, int *x) {
+    static const struct experts_options experts = {GATING_SOFTMAX, true, ACT_SILU};
+    struct binding *b = d->b;
+    int norm, y;
+    TRY(bind_vector(b, b->hp.n_embd, false, &norm, "blk.%d.ffn_norm.weight", layer));
+    int h = graph_norm(b->builder, *x, norm, b->hp.n_embd, b->hp.norm_eps);
+    if (d->experts.n_experts > 0 && bind_has(b, "blk.%d.ffn_gate_inp.weight", layer))
+        TRY(experts_add(b, &experts, &d->experts, layer, h, &y));
+    else
+        TRY(gated(d, layer, h, &y));
+    *x = graph_add(b->builder, *x, y);
     return ATS_OK;
 }
 
@@ -136,10 +150,7 @@ ats_status arch_dense_build(struct binding *b, int *hidden, int *logits) {
     for (size_t i = 0; i < COUNT_OF(dense_archs); i++)
         if (strcmp(dense_archs[i].arch, b->file->arch) == 0) d.o = &dense_archs[i];
     REQUIRE(d.o);
-    uint32_t n_experts = 0;
-    TRY(gguf_opt_u32(b->file, ".expert_count", &n_experts));
-    if (n_experts > 0)
-        return fail(ATS_UNSUPPORTED, "%s models with experts are not supported yet", d.o->arch);
+    TRY(experts_read(b, &d.experts));
     TRY(rope_read(b, d.o->rope_halves, &d.rope));
 
     int embedding;

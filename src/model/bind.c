@@ -23,10 +23,11 @@ static ats_status check_shape(const struct gguf_tensor *t, int64_t n_cols, int64
                 (long long)rows, (long long)t->dims[0], (long long)n_rows, (long long)n_cols);
 }
 
-static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, int row_begin,
-                             int n_rows, int n_cols, int *weight) {
+static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, struct graph_weight w,
+                             int *weight) {
     int tensor = (int)(t - b->file->tensors);
-    bool whole = row_begin == 0 && n_rows == t->dims[1] * t->dims[2] * t->dims[3];
+    int64_t n_rows = (int64_t)w.n_rows * max_int(1, w.n_experts);
+    bool whole = w.row_begin == 0 && n_rows == t->dims[1] * t->dims[2] * t->dims[3];
     if (!dtype_info(t->dtype)->weight)
         return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, which is not supported", t->name,
                     dtype_name(t->dtype));
@@ -35,12 +36,10 @@ static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, int
         *weight = b->bound[tensor];
         return ATS_OK;
     }
-    *weight = graph_weight_add(b->builder, (struct graph_weight){.name = t->name,
-                                                                 .tensor = tensor,
-                                                                 .row_begin = row_begin,
-                                                                 .n_rows = n_rows,
-                                                                 .n_cols = n_cols,
-                                                                 .dtype = t->dtype});
+    w.name = t->name;
+    w.tensor = tensor;
+    w.dtype = t->dtype;
+    *weight = graph_weight_add(b->builder, w);
     if (whole) b->bound[tensor] = *weight;
     return ATS_OK;
 }
@@ -54,7 +53,23 @@ ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight, c
     va_end(args);
     if (!t) return missing(name);
     TRY(check_shape(t, n_cols, n_rows));
-    return add_weight(b, t, 0, n_rows, n_cols, weight);
+    return add_weight(b, t, (struct graph_weight){.n_rows = n_rows, .n_cols = n_cols}, weight);
+}
+
+ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols, int *weight,
+                        const char *format, ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    if (!t) return missing(name);
+    if (t->dims[0] != n_cols || t->dims[1] != n_rows || t->dims[2] != n_experts || t->dims[3] != 1)
+        return fail(ATS_BAD_FILE, "tensor %s is %lld x %lld x %lld, expected %d x %d x %d", t->name,
+                    (long long)t->dims[2], (long long)t->dims[1], (long long)t->dims[0], n_experts,
+                    n_rows, n_cols);
+    struct graph_weight w = {.n_rows = n_rows, .n_cols = n_cols, .n_experts = n_experts};
+    return add_weight(b, t, w, weight);
 }
 
 ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole, int n_cols,
@@ -66,7 +81,8 @@ ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_wh
     va_end(args);
     if (!t) return missing(name);
     TRY(check_shape(t, n_cols, n_rows_whole));
-    return add_weight(b, t, row_begin, n_rows, n_cols, weight);
+    struct graph_weight w = {.row_begin = row_begin, .n_rows = n_rows, .n_cols = n_cols};
+    return add_weight(b, t, w, weight);
 }
 
 ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, const char *format,
@@ -82,7 +98,7 @@ ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, con
     if (t->dtype != DTYPE_F32)
         return fail(ATS_UNSUPPORTED, "tensor %s is a vector of type %s, expected F32", t->name,
                     dtype_name(t->dtype));
-    return add_weight(b, t, 0, 1, n, weight);
+    return add_weight(b, t, (struct graph_weight){.n_rows = 1, .n_cols = n}, weight);
 }
 
 ats_status bind_constants(struct binding *b, int n, const char *name, const float **values) {

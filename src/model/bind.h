@@ -29,6 +29,9 @@ MUST_CHECK ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int
 /* A range of rows of a tensor that holds n_rows_whole in all (fused weights). */
 MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole,
                                 int n_cols, int *weight, const char *format, ...) PRINTF_LIKE(7, 8);
+/* n_experts matrices of n_rows outputs and n_cols inputs, stacked in one tensor. */
+MUST_CHECK ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols,
+                                   int *weight, const char *format, ...) PRINTF_LIKE(6, 7);
 /* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
 MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
                                   const char *format, ...) PRINTF_LIKE(5, 6);
@@ -39,6 +42,22 @@ bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3
 
 /* Class of a product with this weight: q8 only for quantised types. */
 enum math bind_math(const struct binding *b, int weight);
+
+/* Routed experts in place of a feed-forward: router, choice and experts of `layer` over h, the
+ * normed input. experts.c. */
+struct experts_options {
+    enum gating gating;
+    bool normalise;
+    enum activation act;
+};
+struct experts_hparams {
+    int n_experts, n_used, n_ff;
+    float scale;
+};
+/* The keys of this file; all 0 if it has no experts. */
+MUST_CHECK ats_status experts_read(const struct binding *b, struct experts_hparams *out);
+MUST_CHECK ats_status experts_add(struct binding *b, const struct experts_options *options,
+                                  const struct experts_hparams *hp, int layer, int h, int *out);
 
 /* The frequencies of this file's rotary embedding, scaling folded in (linear, YaRN, Llama 3's
  * rope_freqs, LongRoPE's factors chosen by the configured context). rope.c. */

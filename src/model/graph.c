@@ -5,8 +5,10 @@
 
 const char *op_kind_name(enum op_kind kind) {
     static const char *const names[] = {
-        [OP_EMBED] = "embed", [OP_NORM] = "norm", [OP_MATMUL] = "matmul",       [OP_ROPE] = "rope",
-        [OP_GATED] = "gated", [OP_ADD] = "add",   [OP_ATTENTION] = "attention", [OP_ROWS] = "rows",
+        [OP_EMBED] = "embed",         [OP_NORM] = "norm",   [OP_MATMUL] = "matmul",
+        [OP_ROPE] = "rope",           [OP_GATED] = "gated", [OP_ADD] = "add",
+        [OP_ATTENTION] = "attention", [OP_ROWS] = "rows",   [OP_ROUTE] = "route",
+        [OP_EXPERTS] = "experts",
     };
     return (size_t)kind < COUNT_OF(names) ? names[kind] : "?";
 }
@@ -124,6 +126,29 @@ int graph_rows(struct graph_builder *b, int in) {
     return add_op(b, OP_ROWS, b->graph->values[in].width, true, &in, 1)->out;
 }
 
+int graph_route(struct graph_builder *b, int scores, int bias, struct route_params p) {
+    const struct graph_value v = b->graph->values[scores];
+    REQUIRE(v.width == p.n_experts && p.n_used >= 1 && p.n_used <= p.n_experts);
+    struct graph_op *op = add_op(b, OP_ROUTE, 2 * p.n_used, v.rows, &scores, 1);
+    op->bias = bias;
+    op->p.route = p;
+    return op->out;
+}
+
+int graph_experts(struct graph_builder *b, int in, int route, struct experts_params p) {
+    const struct graph_value v = b->graph->values[in];
+    const struct graph_weight *w = b->graph->weights;
+    REQUIRE(v.rows == b->graph->values[route].rows);
+    REQUIRE(b->graph->values[route].width == 2 * p.n_used);
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        REQUIRE(w[p.weights[i]].n_experts == p.n_experts &&
+                w[p.weights[i]].n_cols == (i == EXPERT_DOWN ? p.n_ff : v.width));
+    struct graph_op *op =
+        add_op(b, OP_EXPERTS, w[p.weights[EXPERT_DOWN]].n_rows, v.rows, (int[]){in, route}, 2);
+    op->p.experts = p;
+    return op->out;
+}
+
 void graph_layer(struct graph_builder *b, int layer) {
     b->layer = layer;
 }
@@ -149,6 +174,7 @@ static void set_axes(struct graph *g, const struct graph_block *block) {
     int last = -1;
     for (int i = block->op_begin; i < block->op_end; i++) {
         if (g->ops[i].kind == OP_ATTENTION) g->ops[i].unit_axis = AXIS_HEADS;
+        if (g->ops[i].kind == OP_EXPERTS) g->ops[i].unit_axis = AXIS_EXPERTS;
         if (g->ops[i].kind != OP_MATMUL) continue;
         g->ops[i].unit_axis = AXIS_ROWS;
         last = i;
@@ -171,8 +197,8 @@ static bool units_fit(const struct graph *g, const struct graph_block *block, in
     return true;
 }
 
-/* The axis whose cut all others follow: KV heads, channels (columns of the last product), or the
- * head's rows. */
+/* The axis whose cut all others follow: KV heads, channels (columns of the last product), experts,
+ * or the head's rows. */
 static int block_axis_length(const struct graph *g, const struct graph_block *block) {
     int length = 1;
     for (int i = block->op_begin; i < block->op_end; i++) {

@@ -6,7 +6,8 @@
  *
  * A value is float32, row-major (n_tokens, width), or (n_rows, width) after OP_ROWS, where rows
  * are those whose result is wanted. A weight is a logical matrix (n_rows, n_cols): a whole tensor
- * of the file or a range of its rows (a fused qkv becomes three weights).
+ * of the file or a range of its rows (a fused qkv becomes three weights); or n_experts of them, one
+ * after the other.
  */
 #pragma once
 
@@ -22,10 +23,18 @@ enum op_kind {
     OP_GATED,     /* out = act(in0) * in1 */
     OP_ADD,       /* out = in0 + in1 */
     OP_ROWS,      /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
+    OP_ROUTE,     /* chooses n_used experts by their scores: ids as floats, then their weights */
+    OP_EXPERTS,   /* in: x, route; out = sum over the chosen e of weight * expert e of x */
 };
 
-enum axis { AXIS_ROWS, AXIS_COLS, AXIS_HEADS }; /* output rows, input columns, KV heads */
-enum math { MATH_F32, MATH_Q8 };                /* arithmetic class of a product, house.md 8 */
+enum axis {
+    AXIS_ROWS,
+    AXIS_COLS,
+    AXIS_HEADS,
+    AXIS_EXPERTS
+};                               /* output rows, input columns, KV
+                                    heads, experts */
+enum math { MATH_F32, MATH_Q8 }; /* arithmetic class of a product, house.md 8 */
 enum activation { ACT_SILU };
 
 /* Rotary embedding: angle(i, pos) = pos * freq_base^(-2i/n_rot) / factor[i]. */
@@ -43,11 +52,36 @@ struct attention_params {
     int kv_layer; /* index of this layer's cache, 0.. */
 };
 
+/* How scores become weights. */
+enum gating {
+    GATING_SOFTMAX,        /* over all experts, then the best */
+    GATING_SOFTMAX_CHOSEN, /* the best, softmax over these */
+    GATING_SIGMOID,        /* of each */
+};
+/* The n_used experts of the greatest (gated score + bias), ties to the lower id, in that order;
+ * weight = gated score without the bias, / their sum if `normalise`, * scale. */
+struct route_params {
+    int n_experts, n_used;
+    enum gating gating;
+    bool normalise;
+    float scale;
+};
+
+/* Expert e of x: down_e (act(gate_e x) * up_e x). Each weight is n_experts matrices. */
+enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_WEIGHTS };
+struct experts_params {
+    int n_experts, n_used, n_ff;
+    int weights[N_EXPERT_WEIGHTS];
+    enum math math[N_EXPERT_WEIGHTS];
+    enum activation act;
+};
+
 struct graph_weight {
     const char *name;   /* of the file's tensor, for messages and plans only */
     int tensor;         /* index in the model's tensor table */
     int64_t row_begin;  /* first row of the tensor that belongs to this weight */
     int n_rows, n_cols; /* a vector has one row */
+    int n_experts;      /* matrices, n_rows * n_cols each, back to back; 0: one, of no expert */
     enum dtype dtype;
 };
 
@@ -61,7 +95,8 @@ struct graph_op {
     enum op_kind kind;
     int in[3], n_in;     /* value indices */
     int out;             /* value index */
-    int weight, bias;    /* weight indices or -1; bias: a vector added by the first shard */
+    int weight, bias;    /* weight indices or -1; bias: a vector added by the first shard, or to the
+                            scores of a route */
     int layer;           /* -1 outside layers */
     int block;           /* index of the block it belongs to, or -1 */
     enum axis unit_axis; /* how a unit of its block cuts this op: rows, columns or KV heads */
@@ -76,6 +111,8 @@ struct graph_op {
         } matmul;
         struct rope_params rope;
         struct attention_params attention;
+        struct route_params route;
+        struct experts_params experts;
         struct {
             enum activation act;
         } gated;
@@ -85,7 +122,7 @@ struct graph_op {
     } p;
 };
 
-enum block_kind { BLOCK_ATTENTION, BLOCK_FFN, BLOCK_HEAD };
+enum block_kind { BLOCK_ATTENTION, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_HEAD };
 /* Ops [op_begin, op_end) that one division along an inner axis serves (house.md 2). */
 struct graph_block {
     enum block_kind kind;
@@ -110,13 +147,15 @@ struct graph {
 };
 
 /* A placed operator is one whose home a plan decides: it has a matrix or a cache. All others are
- * computed wherever their result is needed. */
+ * computed wherever their result is needed; a route, which is a choice, on one device only. */
 static inline bool op_is_placed(const struct graph_op *op) {
-    return op->kind == OP_EMBED || op->kind == OP_MATMUL || op->kind == OP_ATTENTION;
+    return op->kind == OP_EMBED || op->kind == OP_MATMUL || op->kind == OP_ATTENTION ||
+           op->kind == OP_EXPERTS;
 }
 /* Length of the axis along which an op may be cut. */
 static inline int op_axis_length(const struct graph *g, const struct graph_op *op, enum axis axis) {
     if (op->kind == OP_ATTENTION) return op->p.attention.n_kv_heads;
+    if (op->kind == OP_EXPERTS) return op->p.experts.n_experts;
     const struct graph_weight *w = &g->weights[op->weight];
     return axis == AXIS_COLS ? w->n_cols : w->n_rows;
 }
@@ -139,6 +178,9 @@ int graph_attention(struct graph_builder *b, int q, int k, int v, struct attenti
 int graph_gated(struct graph_builder *b, int gate, int up, enum activation act);
 int graph_add(struct graph_builder *b, int a, int c);
 int graph_rows(struct graph_builder *b, int in);
+/* scores: (n, n_experts); bias: a weight or -1. Returns (n, 2 * n_used). */
+int graph_route(struct graph_builder *b, int scores, int bias, struct route_params p);
+int graph_experts(struct graph_builder *b, int in, int route, struct experts_params p);
 void graph_layer(struct graph_builder *b, int layer); /* ops added from now on belong to it */
 /* Opens a block; its ops until graph_block_end share a division. */
 void graph_block_begin(struct graph_builder *b, enum block_kind kind);

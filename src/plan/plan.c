@@ -25,6 +25,7 @@ static void add_part(struct plan_maker *m, int op, int device, enum axis axis, i
 }
 
 static enum axis whole_axis(const struct graph_op *op) {
+    if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
     return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
 }
 
@@ -90,7 +91,7 @@ static void random_borders(struct rng *rng, int n_devices, int n, int step, int 
         }
 }
 
-/* The op by itself: whole, or its rows, columns or heads cut anywhere legal. */
+/* The op by itself: whole, or its rows, columns, heads or experts cut anywhere legal. */
 static void add_random_op(struct plan_maker *m, int i, struct rng *rng, int *border) {
     const struct graph_op *op = &m->g->ops[i];
     if (op->kind == OP_EMBED || rng_below(rng, 2) == 0) {
@@ -152,6 +153,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     const struct graph_op *op = &g->ops[i];
     int from = plan->first[i], to = plan->first[i + 1], at = 0;
     const char *name = op->weight >= 0 ? g->weights[op->weight].name : op_kind_name(op->kind);
+    if (op->kind == OP_EXPERTS) name = g->weights[op->p.experts.weights[EXPERT_GATE]].name;
     if (from == to) return fail(ATS_BAD_ARGUMENT, "the plan has no home for %s", name);
     enum axis axis = plan->parts[from].axis;
     int length = op_axis_length(g, op, axis), border = 1;
@@ -159,6 +161,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
         border = axis == AXIS_ROWS ? row_group
                                    : dtype_info(g->weights[op->weight].dtype)->block_elements;
     if ((op->kind == OP_ATTENTION) != (axis == AXIS_HEADS) ||
+        (op->kind == OP_EXPERTS) != (axis == AXIS_EXPERTS) ||
         (op->kind == OP_EMBED && to - from > 1))
         return fail(ATS_BAD_ARGUMENT, "the plan cuts %s along an axis it does not have", name);
     for (int p = from; p < to; p++) {

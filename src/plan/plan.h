@@ -1,7 +1,8 @@
 /*
  * WHERE: the home of every shard. A plan covers each placed operator of a graph (a product, the
- * embedding, an attention with its cache) by parts: one axis cut into ranges, each on a device.
- * Arithmetic only: no device, thread or clock. Made here by hand or at random; read by run/lower.
+ * embedding, an attention with its cache, a layer's experts) by parts: one axis cut into ranges,
+ * each on a device. Arithmetic only: no device, thread or clock. Made here by hand or at random;
+ * read by run/lower.
  */
 #pragma once
 
@@ -34,7 +35,9 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
                          struct rng *rng);
 /* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */
 MUST_CHECK ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group);
-/* True if the op's parts each make a sum over part of the inputs. */
+/* True if the op's parts each make a sum over part of the inputs, or of the experts. */
 static inline bool plan_op_is_partial(const struct plan *p, int op) {
-    return p->first[op + 1] - p->first[op] > 1 && p->parts[p->first[op]].axis == AXIS_COLS;
+    if (p->first[op + 1] - p->first[op] < 2) return false;
+    enum axis axis = p->parts[p->first[op]].axis;
+    return axis == AXIS_COLS || axis == AXIS_EXPERTS;
 }

@@ -176,7 +176,16 @@ ats_status ats_file_describe(const char *path, char **json) {
 /* ---- an engine ---- */
 
 static const char *axis_name(enum axis axis) {
-    return axis == AXIS_COLS ? "cols" : axis == AXIS_HEADS ? "heads" : "rows";
+    static const char *const names[] = {[AXIS_ROWS] = "rows",
+                                        [AXIS_COLS] = "cols",
+                                        [AXIS_HEADS] = "heads",
+                                        [AXIS_EXPERTS] = "experts"};
+    return names[axis];
+}
+
+/* The weight that names an op, -1 if it has none. */
+static int naming_weight(const struct graph_op *op) {
+    return op->kind == OP_EXPERTS ? op->p.experts.weights[EXPERT_GATE] : op->weight;
 }
 
 static json_t *plan_json(const ats_engine *e) {
@@ -188,8 +197,8 @@ static json_t *plan_json(const ats_engine *e) {
         json_t *part = json_pack("{s:s, s:i, s:i, s:s, s:i, s:i}", "op", op_kind_name(op->kind),
                                  "layer", op->layer, "device", p->device, "axis",
                                  axis_name(p->axis), "begin", p->begin, "end", p->end);
-        if (op->weight >= 0)
-            json_object_set_new(part, "weight", json_string(g->weights[op->weight].name));
+        if (naming_weight(op) >= 0)
+            json_object_set_new(part, "weight", json_string(g->weights[naming_weight(op)].name));
         json_array_append_new(parts, part);
     }
     return parts;

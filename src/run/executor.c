@@ -34,16 +34,24 @@ static struct weight_source shard_source(const struct executor *e, int shard) {
                                    .dtype = w->dtype,
                                    .n_rows = w->n_rows,
                                    .n_cols = w->n_cols,
+                                   .n_experts = max_int(1, w->n_experts),
                                    .raw = e->raw && e->raw[shard]};
     source.data = model_weight_data(e->model, s->weight, &source.row_bytes);
     if (s->axis == AXIS_ROWS) {
         source.data += s->begin * source.row_bytes;
         source.n_rows = s->end - s->begin;
+    } else if (s->axis == AXIS_EXPERTS) {
+        source.data += (int64_t)s->begin * w->n_rows * source.row_bytes;
+        source.n_experts = s->end - s->begin;
     } else {
         source.data += (int64_t)s->begin / type->block_elements * type->block_bytes;
         source.n_cols = s->end - s->begin;
     }
     return source;
+}
+
+static int64_t source_bytes(const struct weight_source *s) {
+    return dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows * s->n_experts;
 }
 
 static struct kv_layout kv_layout(const struct executor *e, const struct program_kv *kv) {
@@ -53,6 +61,18 @@ static struct kv_layout kv_layout(const struct executor *e, const struct program
                               .n_kv_heads = kv->head_end - kv->head_begin,
                               .head_dim = a->head_dim,
                               .n_pages = e->o.n_pages};
+}
+
+static void take_experts(const struct graph *g, const struct graph_op *op,
+                         struct backend_limits *l) {
+    const struct experts_params *p = &op->p.experts;
+    const int n_embd = g->weights[p->weights[EXPERT_GATE]].n_cols;
+    l->max_cols = max_int(l->max_cols, max_int(n_embd, p->n_ff));
+    l->max_experts = max_int(l->max_experts, p->n_experts);
+    l->max_experts_used = max_int(l->max_experts_used, p->n_used);
+    l->max_expert_cols = max_int(l->max_expert_cols, n_embd);
+    l->max_expert_ff = max_int(l->max_expert_ff, p->n_ff);
+    l->expert_floats |= p->math[EXPERT_GATE] == MATH_F32 || p->math[EXPERT_UP] == MATH_F32;
 }
 
 static struct backend_limits device_limits(const struct executor *e, int device) {
@@ -66,6 +86,7 @@ static struct backend_limits device_limits(const struct executor *e, int device)
     for (int i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (op->kind == OP_MATMUL) l.max_cols = max_int(l.max_cols, g->weights[op->weight].n_cols);
+        if (op->kind == OP_EXPERTS) take_experts(g, op, &l);
         if (op->kind != OP_ATTENTION) continue;
         l.max_heads = max_int(l.max_heads, op->p.attention.n_heads);
         l.max_head_dim = max_int(l.max_head_dim, op->p.attention.head_dim);
@@ -96,7 +117,7 @@ static void count_weights(struct executor *e, int64_t limit) {
         if (e->raw[i]) copied = 0;
         all += copied;
         ledger->weight_bytes += copied;
-        if (copied == 0) ledger->mapped_bytes += dtype_row_bytes(s.dtype, s.n_cols) * s.n_rows;
+        if (copied == 0) ledger->mapped_bytes += source_bytes(&s);
     }
 }
 
@@ -222,6 +243,8 @@ static void bind_steps(struct executor *e) {
         e->steps[i].weight = s->shard >= 0 ? e->weights[s->shard] : NULL;
         e->steps[i].bias = s->bias >= 0 ? e->weights[s->bias] : NULL;
         e->steps[i].kv = s->kv >= 0 ? e->kvs[s->kv] : NULL;
+        for (int j = 0; j < N_EXPERT_WEIGHTS; j++)
+            e->steps[i].experts[j] = s->experts[j] >= 0 ? e->weights[s->experts[j]] : NULL;
     }
 }
 
@@ -242,10 +265,6 @@ static ats_status build_segments(struct executor *e) {
  * from can leave memory before the next one comes. */
 #define BATCH_BYTES ((uint64_t)64 << 20)
 
-static uint64_t source_bytes(const struct weight_source *s) {
-    return (uint64_t)(dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows);
-}
-
 /* Loads shards from *next on, at most a batch; adds their bytes to *done. */
 static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
     const struct program *p = e->program;
@@ -255,7 +274,7 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
         struct backend *b = e->devices[p->shards[*next].device];
         struct weight_source s = shard_source(e, *next);
         TRY(b->fn->weight_load(b, &s, &e->weights[*next]));
-        *done += source_bytes(&s);
+        *done += (uint64_t)source_bytes(&s);
     }
     for (int d = 0; d < e->n_devices; d++)
         TRY(e->devices[d]->fn->weights_ready(e->devices[d]));
@@ -272,7 +291,7 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
     uint64_t done = 0, total = 0;
     for (int i = 0; i < p->n_shards; i++) {
         struct weight_source s = shard_source(e, i);
-        total += source_bytes(&s);
+        total += (uint64_t)source_bytes(&s);
     }
     e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
     for (int next = 0;;) {

@@ -113,10 +113,14 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
     GROW(l->steps, l->n_steps, l->cap_steps, 1);
     int index = (int)l->n_steps++;
     struct lower_step *s = &l->steps[index];
-    *s = (struct lower_step){
-        .s = {.device = device, .step = step, .shard = -1, .bias = -1, .kv = -1},
-        .out = out,
-        .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
+    *s = (struct lower_step){.s = {.device = device,
+                                   .step = step,
+                                   .shard = -1,
+                                   .bias = -1,
+                                   .kv = -1,
+                                   .experts = {-1, -1, -1}},
+                             .out = out,
+                             .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
     for (int d = 0; d < l->n_devices; d++)
         s->wait[d] = -1;
     REQUIRE(step.n_in <= STEP_MAX_IN);
@@ -178,7 +182,7 @@ static struct range part_columns(const struct lowering *l, const struct plan_par
     int scale = 1;
     if (p->axis == AXIS_HEADS)
         scale = op->p.attention.n_heads / op->p.attention.n_kv_heads * op->p.attention.head_dim;
-    bool whole = op->kind == OP_EMBED || p->axis == AXIS_COLS; /* the only part, then */
+    bool whole = op->kind == OP_EMBED || p->axis == AXIS_COLS || p->axis == AXIS_EXPERTS;
     if (whole) return (struct range){0, l->g->values[op->out].width};
     return (struct range){p->begin * scale, p->end * scale};
 }
@@ -226,16 +230,25 @@ static struct range group_range(const struct graph *g, const struct graph_op *op
     int group = 1;
     if (op->kind == OP_NORM) group = op->p.norm.group;
     if (op->kind == OP_ROPE) group = op->p.rope.head_dim;
+    if (op->kind == OP_ROUTE) group = g->values[op->out].width;
     end = min_int(g->values[op->out].width, (end + group - 1) / group * group);
     return (struct range){begin / group * group, end};
 }
 
+/* Columns of input i that columns `out` of an op without matrix are made of. */
+static struct range input_range(const struct graph *g, const struct graph_op *op, int i,
+                                struct range out) {
+    if (op->kind == OP_ROUTE) return (struct range){0, g->values[op->in[i]].width};
+    return out;
+}
+
 /* Columns that would have to move for `device` to compute the op's range. */
 static int64_t missing_columns(const struct lowering *l, const struct graph_op *op, int device,
-                               struct range r) {
+                               struct range out) {
     int64_t columns = 0;
     for (int i = 0; i < op->n_in; i++) {
         const struct value_state *v = &l->values[op->in[i]];
+        struct range r = input_range(l->g, op, i, out);
         int missing = ranges_missing_count(&v->have[device], r.begin, r.end);
         int copies = 1;
         if (is_partial(l, op->in[i])) {
@@ -248,9 +261,12 @@ static int64_t missing_columns(const struct lowering *l, const struct graph_op *
     return columns;
 }
 
+/* A route is a choice, which all must share: it is computed by whoever needs it first. */
 static int cheapest_device(const struct lowering *l, const struct graph_op *op, int device,
                            struct range r) {
     int best = device;
+    for (int d = 0; op->kind == OP_ROUTE && d < l->n_devices; d++)
+        if (l->values[op->out].have[d].n > 0) return d;
     int64_t least = missing_columns(l, op, device, r);
     for (int d = 0; d < l->n_devices; d++) {
         if (d == device) continue;
@@ -268,12 +284,12 @@ static void compute(struct lowering *l, const struct graph_op *op, int device, s
     int in[STEP_MAX_IN], n = 0;
     for (int i = 0; i < op->n_in; i++) { /* a residual add takes partial sums as they come */
         int v = op->in[i];
-        struct range missing;
-        bool whole = !ranges_missing(&l->values[v].have[device], r.begin, r.end, &missing);
+        struct range missing, from = input_range(l->g, op, i, r);
+        bool whole = !ranges_missing(&l->values[v].have[device], from.begin, from.end, &missing);
         if (op->kind == OP_ADD && is_partial(l, v) && !whole) {
-            n += gather_partials(l, v, device, r.begin, r.end, in + n);
+            n += gather_partials(l, v, device, from.begin, from.end, in + n);
         } else {
-            require(l, v, device, r.begin, r.end);
+            require(l, v, device, from.begin, from.end);
             in[n++] = value_buffer(l, v, device);
         }
     }
@@ -289,9 +305,12 @@ static void compute(struct lowering *l, const struct graph_op *op, int device, s
                         .rows = l->g->values[op->out].rows,
                         .in_rows = l->g->values[op->in[0]].rows};
     int out = value_buffer(l, op->out, device);
-    int shard = -1;
+    int shard = -1, bias = -1;
     if (op->weight >= 0) shard = vector_shard(l, device, op->weight, 0, op->p.norm.group);
-    add_step(l, device, step, in, out)->s.shard = shard;
+    if (op->bias >= 0) bias = vector_shard(l, device, op->bias, 0, op->p.route.n_experts);
+    struct lower_step *s = add_step(l, device, step, in, out);
+    s->s.shard = shard;
+    s->s.bias = bias;
     ranges_add(&l->values[op->out].have[device], r.begin, r.end);
 }
 
@@ -398,6 +417,27 @@ static void emit_attention(struct lowering *l, const struct plan_part *p) {
     ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
 }
 
+static void emit_experts(struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    bool partial = plan_op_is_partial(l->plan, p->op), rows = l->g->values[op->out].rows;
+    int in[2] = {value_buffer(l, op->in[0], p->device), value_buffer(l, op->in[1], p->device)};
+    struct step step = {.kind = STEP_OP,
+                        .op = op,
+                        .n_in = 2,
+                        .end = l->g->values[op->out].width,
+                        .expert_begin = p->begin,
+                        .expert_end = p->end,
+                        .rows = rows,
+                        .in_rows = rows};
+    int shards[N_EXPERT_WEIGHTS];
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        shards[i] = add_shard(l, (struct program_shard){p->device, op->p.experts.weights[i],
+                                                        AXIS_EXPERTS, p->begin, p->end});
+    int out = partial ? partial_buffer(l, op->out, p->device) : value_buffer(l, op->out, p->device);
+    memcpy(add_step(l, p->device, step, in, out)->s.experts, shards, sizeof shards);
+    if (!partial) ranges_add(&l->values[op->out].have[p->device], 0, step.end);
+}
+
 /* Inputs first, for all parts, so that no device's copy waits behind another part's work. */
 static void require_inputs(struct lowering *l, const struct plan_part *p) {
     const struct graph_op *op = &l->g->ops[p->op];
@@ -411,6 +451,9 @@ static void require_inputs(struct lowering *l, const struct plan_part *p) {
         require(l, op->in[0], p->device, q.begin, q.end);
         for (int i = 1; i < 3; i++)
             require(l, op->in[i], p->device, p->begin * a->head_dim, p->end * a->head_dim);
+    } else if (op->kind == OP_EXPERTS) {
+        for (int i = 0; i < 2; i++)
+            require(l, op->in[i], p->device, 0, l->g->values[op->in[i]].width);
     }
 }
 
@@ -429,6 +472,9 @@ static void emit_op(struct lowering *l, int op) {
             break;
         case OP_ATTENTION:
             emit_attention(l, p);
+            break;
+        case OP_EXPERTS:
+            emit_experts(l, p);
             break;
         default:
             REQUIRE(!"a placed op");

@@ -5,8 +5,8 @@
  *
  * Rules (scheduling.md 3 and 5). A placed operator runs where its parts say. What has no weight is
  * computed on the device that needs it, or where fewer bytes have to move; norms and residual adds
- * are done on both sides of a split. Partial sums are exchanged once and added in device order.
- * Values cross in the exchange, host memory that all devices reach.
+ * are done on both sides of a split, a route once. Partial sums are exchanged once and added in
+ * device order. Values cross in the exchange, host memory that all devices reach.
  */
 #pragma once
 
@@ -16,7 +16,7 @@
 /* Part of a weight that a device holds; several steps may share it. */
 struct program_shard {
     int device, weight;
-    enum axis axis; /* AXIS_COLS of a vector: a range of its elements */
+    enum axis axis; /* AXIS_COLS of a vector: a range of its elements; AXIS_EXPERTS: whole ones */
     int begin, end;
 };
 /* Cache of a layer's KV heads on a device. */
@@ -26,8 +26,9 @@ struct program_kv {
 };
 struct program_step {
     int device;
-    struct step step;    /* weight, bias, kv are filled in by the executor */
-    int shard, bias, kv; /* indices, -1: none */
+    struct step step;              /* weight, bias, kv are filled in by the executor */
+    int shard, bias, kv;           /* indices, -1: none */
+    int experts[N_EXPERT_WEIGHTS]; /* shards; -1 but for EXPERTS */
 };
 /* Steps of one device that are submitted together. */
 struct program_segment {

@@ -195,6 +195,19 @@ static void scale_shape(struct check *c, int n) {
     check_case_end(c);
 }
 
+static void add_scaled_shape(struct check *c, int n) {
+    check_case(c, "n %d", n);
+    const float *x = input_row(c, n, 1), *a = input_row(c, n, 3);
+    check_seal(c);
+    float *out = check_output(c, (size_t)n), *want = check_memory(c, (size_t)n * sizeof *want);
+    memcpy(out, x, (size_t)n * sizeof *out);
+    for (int i = 0; i < n; i++)
+        want[i] = fmaf(0.3f, a[i], x[i]);
+    c->isa->add_scaled(out, a, n, 0.3f);
+    check_same(c, "the oracle", out, want, (size_t)n * sizeof *out);
+    check_case_end(c);
+}
+
 static void softmax_parts(struct check *c) {
     const struct kernels *isa = c->isa, *below = c->below;
     if (check_kernel(c, !below || isa->exp_sum != below->exp_sum, "exp_sum")) {
@@ -264,6 +277,11 @@ void check_vector(struct check *c) {
     if (check_kernel(c, !below || isa->scale != below->scale, "scale")) {
         for (size_t i = 0; i < COUNT_OF(lengths); i++)
             scale_shape(c, lengths[i]);
+        check_kernel_end(c);
+    }
+    if (check_kernel(c, !below || isa->add_scaled != below->add_scaled, "add_scaled")) {
+        for (size_t i = 0; i < COUNT_OF(lengths); i++)
+            add_scaled_shape(c, lengths[i]);
         check_kernel_end(c);
     }
 }

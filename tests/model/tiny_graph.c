@@ -60,9 +60,36 @@ static int attention(struct tiny *t, int x) {
     return graph_add(t->b, x, y);
 }
 
+static int experts(struct tiny *t, int h) {
+    static const char *const names[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
+    const struct tiny_shape *s = t->s;
+    struct experts_params p = {
+        .n_experts = s->n_experts, .n_used = s->n_used, .n_ff = s->n_ff, .act = ACT_SILU};
+    int bias = weight(t, 1, s->n_experts, DTYPE_F32, "exp_probs_b");
+    int scores = product(t, h, s->n_experts, s->n_embd, "ffn_gate_inp", false);
+    int route = graph_route(
+        t->b, scores, bias,
+        (struct route_params){.n_experts = s->n_experts, .n_used = s->n_used, .scale = 1});
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        bool down = i == EXPERT_DOWN;
+        p.weights[i] = graph_weight_add(
+            t->b,
+            (struct graph_weight){.name = arena_printf(t->arena, "blk.%d.%s", t->layer, names[i]),
+                                  .n_rows = down ? s->n_embd : s->n_ff,
+                                  .n_cols = down ? s->n_ff : s->n_embd,
+                                  .n_experts = s->n_experts,
+                                  .dtype = s->dtype});
+    }
+    graph_block_begin(t->b, BLOCK_EXPERTS);
+    int y = graph_experts(t->b, h, route, p);
+    graph_block_end(t->b);
+    return y;
+}
+
 static int feed_forward(struct tiny *t, int x) {
     const struct tiny_shape *s = t->s;
     int h = norm(t, x, s->n_embd, "ffn_norm");
+    if (s->n_experts) return graph_add(t->b, x, experts(t, h));
     graph_block_begin(t->b, BLOCK_FFN);
     int gate = product(t, h, s->n_ff, s->n_embd, "ffn_gate", false);
     int up = product(t, h, s->n_ff, s->n_embd, "ffn_up", false);

@@ -14,6 +14,7 @@ struct tiny_shape {
     bool bias;                    /* on q, k, v and the attention's output */
     bool head_norm;               /* q and k normed per head */
     int row_group;                /* 0: 1 */
+    int n_experts, n_used;        /* 0: a dense feed-forward */
 };
 
 /* 2 layers, 4 heads on 2 KV heads of 4, n_embd 12, n_ff 10, n_vocab 9, F32. */

@@ -5,10 +5,11 @@
 
 /* Shapes with every kind of border: plain types, 32- and 256-blocks, row groups. */
 static const struct tiny_shape shapes[] = {
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1},
-    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16},
-    {1, 8, 8, 32, 256, 512, 130, DTYPE_Q4_K, DTYPE_F32, false, true, 4},
-    {3, 2, 1, 16, 32, 64, 33, DTYPE_Q8_0, DTYPE_F32, true, false, 1},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1, 0, 0},
+    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16, 0, 0},
+    {1, 8, 8, 32, 256, 512, 130, DTYPE_Q4_K, DTYPE_F32, false, true, 4, 0, 0},
+    {3, 2, 1, 16, 32, 64, 33, DTYPE_Q8_0, DTYPE_F32, true, false, 1, 0, 0},
+    {2, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2},
 };
 
 static int row_group(const struct tiny_shape *s) {
@@ -71,7 +72,16 @@ static void an_even_plan_gives_every_device_its_share_of_units(void **state) {
 }
 
 /* What ways of dividing an op or a block a plan shows. */
-enum mode { ROWS_CUT, COLS_CUT, HEADS_CUT, WHOLE_BLOCK, UNIT_BLOCK, MIXED_BLOCK, N_MODES };
+enum mode {
+    ROWS_CUT,
+    COLS_CUT,
+    HEADS_CUT,
+    EXPERTS_CUT,
+    WHOLE_BLOCK,
+    UNIT_BLOCK,
+    MIXED_BLOCK,
+    N_MODES
+};
 
 static bool block_is_units(const struct graph *g, const struct plan *p, int block) {
     for (int d = 0; d < p->n_devices; d++) {
@@ -92,8 +102,11 @@ static bool block_is_units(const struct graph *g, const struct plan *p, int bloc
 static void note_modes(const struct graph *g, const struct plan *p, int seen[N_MODES]) {
     for (int op = 0; op < g->n_ops; op++) {
         if (p->first[op + 1] - p->first[op] < 2) continue;
-        enum axis axis = p->parts[p->first[op]].axis;
-        seen[axis == AXIS_ROWS ? ROWS_CUT : axis == AXIS_COLS ? COLS_CUT : HEADS_CUT]++;
+        static const enum mode modes[] = {[AXIS_ROWS] = ROWS_CUT,
+                                          [AXIS_COLS] = COLS_CUT,
+                                          [AXIS_HEADS] = HEADS_CUT,
+                                          [AXIS_EXPERTS] = EXPERTS_CUT};
+        seen[modes[p->parts[p->first[op]].axis]]++;
     }
     for (int b = 0; b < g->n_blocks; b++) {
         int n_whole = 0, n_placed = 0, device = -1;
@@ -133,7 +146,9 @@ static void random_plans_are_legal_and_reach_every_division(void **state) {
         }
         for (int mode = 0; mode < N_MODES; mode++)
             /* a cache of one KV head is never cut */
-            if (mode != HEADS_CUT || shapes[i].n_kv_heads > 1) assert_true(seen[mode] > 0);
+            if ((mode != HEADS_CUT || shapes[i].n_kv_heads > 1) &&
+                (mode != EXPERTS_CUT || shapes[i].n_experts > 1))
+                assert_true(seen[mode] > 0);
         for (int d = 0; d < 4; d++)
             assert_true(n_used[d] > 0);
     }

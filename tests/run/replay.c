@@ -116,14 +116,22 @@ static void expect_inputs(struct replay *r, const struct step *s, int line) {
     case OP_ROWS:
         expect_columns(r, s, 0, row_token(r, line), s->begin, s->end);
         break;
+    case OP_ROUTE:
+        assert_true(s->begin == 0 && s->end == 2 * op->p.route.n_used);
+        expect_columns(r, s, 0, line, 0, op->p.route.n_experts);
+        break;
+    case OP_EXPERTS:
+        expect_columns(r, s, 0, line, 0, r->c->g->values[op->in[0]].width);
+        expect_columns(r, s, 1, line, 0, 2 * op->p.experts.n_used);
+        break;
     default:
         fail_msg("step %d is a %s", r->step, op_kind_name(op->kind));
     }
 }
 
 static void run_op(struct replay *r, const struct step *s) {
-    bool partial = s->op->kind == OP_MATMUL &&
-                   plan_op_is_partial(r->c->plan, r->c->g->values[s->op->out].producer);
+    bool partial =
+        op_is_placed(s->op) && plan_op_is_partial(r->c->plan, r->c->g->values[s->op->out].producer);
     int part = partial ? r->c->program->steps[r->step].device : WHOLE;
     assert_int_equal(s->rows, r->c->g->values[s->op->out].rows);
     int n_lines = step_lines(r, s->rows);
@@ -314,13 +322,27 @@ static void check_attention(const struct replay_case *c, const struct program_st
     assert_int_equal(kv->head_end, part->end);
 }
 
+static void check_experts(const struct replay_case *c, const struct program_step *p, int op_index) {
+    const struct plan_part *part = part_on(c, op_index, p->device);
+    assert_int_equal(p->step.expert_begin, part->begin);
+    assert_int_equal(p->step.expert_end, part->end);
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        check_shard(c, p->experts[i], p->device, p->step.op->p.experts.weights[i], AXIS_EXPERTS,
+                    part->begin, part->end);
+}
+
 static void check_steps(const struct replay_case *c, int *n_placed) {
     for (int i = 0; i < c->program->n_steps; i++) {
         const struct program_step *p = &c->program->steps[i];
         assert_in_range(p->device, 0, c->program->n_devices - 1);
         if (p->step.kind != STEP_OP) continue;
         int op_index = (int)(p->step.op - c->g->ops);
-        if (op_is_placed(p->step.op)) n_placed[op_index]++;
+        /* a choice is made once, whoever needs it */
+        if (op_is_placed(p->step.op) || p->step.op->kind == OP_ROUTE) n_placed[op_index]++;
+        if (p->step.op->kind == OP_EXPERTS) check_experts(c, p, op_index);
+        if (p->step.op->kind == OP_ROUTE)
+            check_shard(c, p->bias, p->device, p->step.op->bias, AXIS_COLS, 0,
+                        p->step.op->p.route.n_experts);
         if (p->step.op->kind == OP_MATMUL) check_matmul(c, p, op_index);
         if (p->step.op->kind == OP_ATTENTION) check_attention(c, p, op_index);
         if (p->step.op->kind == OP_EMBED)
@@ -361,7 +383,9 @@ void replay_check_form(const struct replay_case *c) {
     int *n_placed = calloc((size_t)c->g->n_ops, sizeof *n_placed);
     check_steps(c, n_placed);
     for (int op = 0; op < c->g->n_ops; op++) /* each part runs once */
-        assert_int_equal(n_placed[op], c->plan->first[op + 1] - c->plan->first[op]);
+        assert_int_equal(n_placed[op], c->g->ops[op].kind == OP_ROUTE
+                                           ? 1
+                                           : c->plan->first[op + 1] - c->plan->first[op]);
     free(n_placed);
     check_segments(c);
 }

@@ -188,15 +188,17 @@ static void idle_devices_cost_nothing(void **state) {
 /* ---- any plan ---- */
 
 static const struct tiny_shape shapes[] = {
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1},
-    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1},
-    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2},
-    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0},
+    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1, 0, 0},
+    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2, 0, 0},
+    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4, 0, 0},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 5, 2},
 };
 
 static void random_open(struct lowered *l, uint64_t seed, struct rng *rng) {
     const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
-    int row_group = max_int(shape->row_group, 1), n_devices = 1 + (int)(seed / 4 % 4);
+    int row_group = max_int(shape->row_group, 1),
+        n_devices = 1 + (int)(seed / COUNT_OF(shapes) % 4);
     rng_seed(rng, seed);
     memset(l, 0, sizeof *l);
     l->g = tiny_graph(&l->arena, shape);

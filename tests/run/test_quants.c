@@ -7,8 +7,9 @@
 #define F32_BOUND     2e-3
 #define Q8_MEAN_BOUND 0.2
 
-static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",   "Q8_0",   "Q2_K",  "Q3_K",
-                                    "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "Q4_K_M"};
+static const char *const types[] = {"Q4_0",   "Q4_1",   "Q5_0",  "Q5_1",   "Q8_0",
+                                    "Q2_K",   "Q3_K",   "Q4_K",  "Q5_K",   "Q6_K",
+                                    "IQ4_NL", "IQ4_XS", "MXFP4", "Q4_K_M", "moe-Q4_K_M"};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 struct quant {
@@ -88,7 +89,7 @@ static void eight_bit_activations_stay_close(void **state) {
             struct difference d = difference_of(&q, &options, 0);
             if (!(d.mean <= Q8_MEAN_BOUND) || !(d.mean > 1e-6))
                 fail_msg("%s: q8 (%s) differs by %g on average", types[i], isas[j], d.mean);
-            print_message("%-7s %-6s q8: mean %.3f, max %.3f\n", types[i], isas[j], d.mean, d.max);
+            print_message("%-10s %-6s q8: mean %.3f, max %.3f\n", types[i], isas[j], d.mean, d.max);
         }
         quant_close(&q);
     }

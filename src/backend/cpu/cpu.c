@@ -40,13 +40,7 @@ static void cpu_host_free(struct backend *b, void *p, size_t bytes) {
 
 /* ---- work memory ---- */
 
-/* Carves pieces of 64-byte alignment; with base NULL it only counts. */
-struct carver {
-    uint8_t *base;
-    size_t used;
-};
-
-static void *carve(struct carver *c, size_t bytes) {
+void *cpu_carve(struct carver *c, size_t bytes) {
     void *p = c->base ? c->base + c->used : NULL;
     c->used += round_up(bytes, 64);
     return p;
@@ -56,18 +50,20 @@ static void carve_work(struct cpu *c, const struct backend_limits *l, struct car
     size_t lines = (size_t)max_int(l->n_tokens, l->n_rows), cols = (size_t)l->max_cols;
     for (int i = 0; i < thread_pool_size(c->pool); i++) {
         struct cpu_scratch s = {
-            .floats = carve(k, SMALL_FLOATS * sizeof(float)),
-            .q8 = carve(k, q8_rows_bytes(SMALL_FLOATS, 1) + SMALL_LINES * 192),
-            .matmul = carve(k, matmul_scratch_bytes(l->max_cols)),
-            .attn = carve(k, cpu_attn_scratch_floats(l) * sizeof(float)),
+            .floats = cpu_carve(k, SMALL_FLOATS * sizeof(float)),
+            .q8 = cpu_carve(k, q8_rows_bytes(SMALL_FLOATS, 1) + SMALL_LINES * 192),
+            .matmul = cpu_carve(k, matmul_scratch_bytes(l->max_cols)),
+            .attn = cpu_carve(k, cpu_attn_scratch_floats(l) * sizeof(float)),
         };
+        cpu_experts_carve_thread(l, k, &s);
         if (k->base) c->scratch[i] = s;
     }
-    c->shared_floats = carve(k, lines * cols * sizeof(float));
-    c->shared_q8 = carve(k, q8_rows_bytes((int)round_up(cols, 32), (int)lines));
+    c->shared_floats = cpu_carve(k, lines * cols * sizeof(float));
+    c->shared_q8 = cpu_carve(k, q8_rows_bytes((int)round_up(cols, 32), (int)lines));
     for (int i = 0; i < MAX_ROPES; i++)
-        c->rope[i] = carve(k, (size_t)l->n_tokens * (size_t)l->max_head_dim * sizeof(float));
-    c->attn_partial = carve(k, cpu_attn_partial_floats(l) * sizeof(float));
+        c->rope[i] = cpu_carve(k, (size_t)l->n_tokens * (size_t)l->max_head_dim * sizeof(float));
+    c->attn_partial = cpu_carve(k, cpu_attn_partial_floats(l) * sizeof(float));
+    cpu_experts_carve(l, k, c);
 }
 
 static int64_t cpu_work_bytes(struct backend *b, const struct backend_limits *limits) {

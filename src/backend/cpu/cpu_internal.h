@@ -1,6 +1,6 @@
 /*
  * What the files of the CPU backend share: cpu.c (memory, timeline), phases.c (steps -> phases),
- * exec.c (running phases on the pool), products.c and attention.c (the two heavy ones).
+ * exec.c (running phases on the pool), products.c, experts.c and attention.c (the heavy ones).
  *
  * A segment is a list of phases. Every thread of the pool runs through all of them and does its
  * share of each; `barrier` stands before a phase that needs what others did. Shares depend on
@@ -20,6 +20,9 @@
 #define ATTN_MAX_QUERIES 48    /* queries against one read of K, if a KV head has no more */
 #define SMALL_FLOATS     16384 /* inputs up to which every thread prepares them for itself */
 #define SMALL_LINES      8
+#define EXPERT_LINES     512 /* tokens that are sorted by expert at a time */
+#define EXPERT_RUN       128 /* of which this many meet an expert's rows at a time */
+#define EXPERT_ROWS      64  /* rows a thread takes at a time in large rounds */
 #define MAX_PRODUCTS     3
 #define MAX_ROPES        8 /* different rotary embeddings in one segment */
 
@@ -50,6 +53,7 @@ enum phase_kind {
     PHASE_ROPE_TABLE, /* cos and sin of this round's positions */
     PHASE_STEP,       /* any step that is cut by lines, heads or columns */
     PHASE_PRODUCTS,
+    PHASE_EXPERTS, /* with barriers of its own inside */
     PHASE_ATTN_STORE,
     PHASE_ATTN_RANGES, /* small rounds: each range by itself; large ones: everything */
     PHASE_ATTN_MERGE,  /* small rounds: the ranges of a head, in order */
@@ -59,7 +63,8 @@ struct phase {
     bool barrier; /* before it */
     const struct step *step;
     struct products products;
-    int counter; /* of dynamic shares */
+    const struct step *sum; /* EXPERTS: takes its output, or NULL */
+    int counter;            /* of dynamic shares */
 };
 
 struct backend_segment {
@@ -78,6 +83,8 @@ struct cpu_scratch {
     uint8_t *q8;     /* its 8-bit form */
     uint8_t *matmul; /* matmul_scratch_bytes */
     float *attn;     /* see attention.c */
+    int *pairs;      /* see experts.c, as the next two */
+    float *pair_weights, *expert_rows;
 };
 
 struct cpu_job;
@@ -98,6 +105,8 @@ struct cpu {
     uint8_t *shared_q8;          /* and its 8-bit form */
     float *rope[MAX_ROPES];      /* (n_tokens, n_rot): n_rot / 2 cos, then n_rot / 2 sin */
     float *attn_partial;         /* small rounds: see attention.c */
+    float *expert_x, *expert_h;  /* see experts.c, as the next two */
+    uint8_t *expert_x8, *expert_h8;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -123,7 +132,17 @@ static inline float *span_at(const struct cpu *c, const struct span *s, int line
     return first + (int64_t)line * s->stride + column - s->first;
 }
 
+/* The input of products as their kernels want it: n_lines rows. */
+struct product_input {
+    const float *x; /* class f32 */
+    int64_t x_stride;
+    struct q8_rows q8; /* class q8 */
+    int n_lines;
+};
+
 /* weights.c */
+/* Of one matrix of a packed weight; the next one begins there. */
+size_t cpu_packed_bytes(const struct weight_source *s);
 int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source);
 ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
                            struct backend_weight **out);
@@ -139,7 +158,28 @@ void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct roun
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);
 
 /* products.c */
+/* Rows [begin, end) (begin on a packed group) of matrix `matrix` of a weight, which is 0 but for
+ * experts; out: (n_lines, out_stride), column 0 is row `begin`. scratch: this thread's matmul. */
+void cpu_multiply(const struct cpu *c, const struct backend_weight *w, int matrix, enum math math,
+                  const struct product_input *in, int begin, int end, float *out,
+                  int64_t out_stride, void *scratch);
 void cpu_run_products(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+
+/* experts.c */
+void cpu_run_route(const struct cpu *c, const struct step *s, int line);
+void cpu_run_experts(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+int cpu_experts_counters(const struct backend_limits *limits); /* that a phase takes */
+
+/* cpu.c: carves pieces of 64-byte alignment; with base NULL it only counts. */
+struct carver {
+    uint8_t *base;
+    size_t used;
+};
+void *cpu_carve(struct carver *c, size_t bytes);
+/* experts.c: what it needs of the work memory, of a thread and of all. */
+void cpu_experts_carve_thread(const struct backend_limits *l, struct carver *k,
+                              struct cpu_scratch *s);
+void cpu_experts_carve(const struct backend_limits *l, struct carver *k, struct cpu *c);
 
 /* attention.c */
 size_t cpu_attn_scratch_floats(const struct backend_limits *limits); /* a thread's */

@@ -103,6 +103,9 @@ static void run_item(const struct cpu_run *r, const struct step *s, int line, in
     case OP_ROWS:
         run_copy(r, s, line, begin, end);
         break;
+    case OP_ROUTE:
+        cpu_run_route(r->cpu, s, line);
+        break;
     default:
         REQUIRE(!"a light step");
     }
@@ -112,7 +115,8 @@ static void run_item(const struct cpu_run *r, const struct step *s, int line, in
 static int item_columns(const struct step *s) {
     if (s->kind == STEP_OP && s->op->kind == OP_NORM) return s->op->p.norm.group;
     if (s->kind == STEP_OP && s->op->kind == OP_ROPE) return s->op->p.rope.head_dim;
-    if (s->kind == STEP_OP && s->op->kind == OP_EMBED) return s->end - s->begin;
+    if (s->kind == STEP_OP && (s->op->kind == OP_EMBED || s->op->kind == OP_ROUTE))
+        return s->end - s->begin;
     return 64;
 }
 
@@ -146,6 +150,9 @@ static void run_phases(void *arg, int thread, int n_threads) {
             break;
         case PHASE_PRODUCTS:
             cpu_run_products(r, p, thread, n_threads);
+            break;
+        case PHASE_EXPERTS:
+            cpu_run_experts(r, p, thread, n_threads);
             break;
         case PHASE_ATTN_STORE:
             cpu_attn_store(r, p, thread, n_threads);

@@ -95,6 +95,8 @@ struct kernels {
     rope_fn *rope_pairs, *rope_halves;
     void (*add)(const float *a, const float *b, int n, float *out); /* out may be a or b */
     void (*scale)(float *x, int n, float factor);
+    /* x = x + factor * a, one rounding */
+    void (*add_scaled)(float *x, const float *a, int n, float factor);
     /* out = silu(gate) * up; out may be gate or up */
     void (*silu_mul)(const float *gate, const float *up, int n, float *out);
 };

@@ -30,4 +30,5 @@ static void bodies_fill(struct kernels *k) {
     k->rope_halves = rope_halves;
     k->add = add;
     k->scale = scale;
+    k->add_scaled = add_scaled;
 }

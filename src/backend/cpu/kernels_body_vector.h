@@ -252,3 +252,11 @@ static void scale(float *x, int n, float factor) {
     for (; i < n; i++)
         x[i] *= factor;
 }
+
+static void add_scaled(float *x, const float *a, int n, float factor) {
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        vf_store(x + i, vf_fma(vf_set1(factor), vf_load(a + i), vf_load(x + i)));
+    for (; i < n; i++)
+        x[i] = __builtin_fmaf(factor, a[i], x[i]);
+}

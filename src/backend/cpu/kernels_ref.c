@@ -168,6 +168,11 @@ static void add(const float *a, const float *b, int n, float *out) {
         out[i] = a[i] + b[i];
 }
 
+static void add_scaled(float *x, const float *a, int n, float factor) {
+    for (int i = 0; i < n; i++)
+        x[i] = fmaf(factor, a[i], x[i]);
+}
+
 static void scale(float *x, int n, float factor) {
     for (int i = 0; i < n; i++)
         x[i] *= factor;
@@ -200,6 +205,7 @@ void kernels_ref_fill(struct kernels *k) {
     k->rope_halves = rope_halves;
     k->add = add;
     k->scale = scale;
+    k->add_scaled = add_scaled;
     k->silu_mul = silu_mul;
     kernels_ref_q8_fill(k);
     kernels_ref_packed_fill(k);

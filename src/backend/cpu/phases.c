@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Memory touched since the last barrier. Beside the two spaces: things of the backend's own. */
-enum { OWN_SHARED_INPUT = 2, OWN_ROPE, OWN_PARTIAL, OWN_KV };
+enum { OWN_SHARED_INPUT = 2, OWN_ROPE, OWN_PARTIAL, OWN_KV, OWN_EXPERTS };
 struct touch {
     int space;
     int64_t begin, end;
@@ -188,6 +188,24 @@ static void add_attention(struct builder *b, const struct step *s) {
     add_phase(b, PHASE_ATTN_MERGE, s);
 }
 
+/* Adds the experts at steps[0] with the sum that takes their output, if only it does. Its output
+ * may not stand where the experts read, who are not done with all lines when the first are summed.
+ */
+static int add_experts(struct builder *b, const struct step *steps, int n_steps) {
+    const struct step *s = steps, *sum = NULL;
+    struct products p = {.items = {s}, .n = 1};
+    if (n_steps > 1 && !b->cpu->options.no_fusion && sum_fits(&p, &steps[1])) sum = &steps[1];
+    for (int i = 0; sum && i < s->n_in; i++)
+        if (spans_meet(b, &sum->out, sum->rows, &s->in[i], s->in_rows)) sum = NULL;
+    touch_step(b, s);
+    if (sum) touch_step(b, sum);
+    touch(b, OWN_EXPERTS, 0, 1, true);
+    struct phase *phase = add_phase(b, PHASE_EXPERTS, s);
+    phase->sum = sum;
+    b->s->n_counters += cpu_experts_counters(&b->cpu->limits) - 1; /* one is each phase's */
+    return sum ? 2 : 1;
+}
+
 /* Adds what stands at steps[0]; returns how many steps were taken. */
 static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
     bool fuse = !b->cpu->options.no_fusion;
@@ -199,6 +217,7 @@ static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
         add_attention(b, steps);
         return 1;
     }
+    if (is_op(steps, OP_EXPERTS)) return add_experts(b, steps, n_steps);
     if (is_op(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
     touch_step(b, steps);
     add_phase(b, PHASE_STEP, steps);

@@ -4,14 +4,6 @@
 
 #include <string.h>
 
-/* The input of a group of products as its kernels want it. */
-struct input {
-    const float *x; /* class f32 */
-    int64_t x_stride;
-    struct q8_rows q8; /* class q8 */
-    int n_lines;
-};
-
 #define SMALL_ROWS   PACK_ROWS /* rows that are not shared out further in small rounds */
 #define DYNAMIC_ROWS 64        /* rows a thread takes at a time in large rounds */
 
@@ -22,7 +14,7 @@ static bool needs_q8(const struct products *p) {
 }
 
 /* Brings lines [begin, end) of the input into its kernels' form; x and q8 as in *in. */
-static void prepare_lines(const struct cpu *c, const struct products *p, struct input *in,
+static void prepare_lines(const struct cpu *c, const struct products *p, struct product_input *in,
                           float *normed, int begin, int end) {
     const struct step *norm = p->norm;
     int width = p->items[0]->in_end - p->items[0]->in_begin;
@@ -36,12 +28,12 @@ static void prepare_lines(const struct cpu *c, const struct products *p, struct 
 
 /* Small inputs: every thread prepares all of it for itself, which is cheaper than a barrier; large
  * ones: each its lines, then all meet. */
-static struct input prepare(struct cpu_run *r, const struct products *p, int thread,
-                            int n_threads) {
+static struct product_input prepare(struct cpu_run *r, const struct products *p, int thread,
+                                    int n_threads) {
     struct cpu *c = r->cpu;
     const struct step *first = p->items[0];
     int width = first->in_end - first->in_begin;
-    struct input in = {.n_lines = step_lines(first, r->round)};
+    struct product_input in = {.n_lines = step_lines(first, r->round)};
     bool small = in.n_lines <= SMALL_LINES && in.n_lines * width <= SMALL_FLOATS;
     float *normed = small ? c->scratch[thread].floats : c->shared_floats;
     in.x = p->norm ? normed : span_at(c, &first->in[0], 0, first->in_begin);
@@ -59,40 +51,42 @@ static struct input prepare(struct cpu_run *r, const struct products *p, int thr
     return in;
 }
 
-/* Rows [begin, end) of the shard; `out` is theirs. */
-static void multiply_raw(const struct cpu *c, const struct step *s, const struct input *in,
-                         int begin, int end, float *out, void *scratch) {
-    const struct weight_source *w = &s->weight->s;
-    const uint8_t *rows = w->data + begin * w->row_bytes;
-    if (s->op->p.matmul.math == MATH_Q8)
+static void multiply_raw(const struct cpu *c, const struct weight_source *w, int matrix,
+                         enum math math, const struct product_input *in, int begin, int end,
+                         float *out, int64_t out_stride, void *scratch) {
+    const uint8_t *rows = w->data + ((int64_t)matrix * w->n_rows + begin) * w->row_bytes;
+    if (math == MATH_Q8)
         c->k.matmul_q8[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, &in->q8,
-                                 in->n_lines, out, s->out.stride, scratch);
+                                 in->n_lines, out, out_stride, scratch);
     else
         c->k.matmul_f32[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, in->x,
-                                  in->x_stride, in->n_lines, out, s->out.stride, scratch);
+                                  in->x_stride, in->n_lines, out, out_stride, scratch);
 }
 
-/* The same from the packed layout; begin stands on a group. */
-static void multiply_packed(const struct cpu *c, const struct step *s, const struct input *in,
-                            int begin, int end, float *out, void *scratch) {
-    const struct weight_source *w = &s->weight->s;
+void cpu_multiply(const struct cpu *c, const struct backend_weight *weight, int matrix,
+                  enum math math, const struct product_input *in, int begin, int end, float *out,
+                  int64_t out_stride, void *scratch) {
+    const struct weight_source *w = &weight->s;
+    if (!weight->packed) {
+        multiply_raw(c, w, matrix, math, in, begin, end, out, out_stride, scratch);
+        return;
+    }
+    const uint8_t *packed = weight->packed + (size_t)matrix * cpu_packed_bytes(w);
     int from = begin / PACK_ROWS, to = pack_n_groups(end);
-    if (s->op->p.matmul.math == MATH_Q8)
-        c->k.matmul_packed_q8[w->dtype](s->weight->packed, from, to, w->n_rows, w->n_cols, &in->q8,
-                                        in->n_lines, out, s->out.stride, scratch);
+    if (math == MATH_Q8)
+        c->k.matmul_packed_q8[w->dtype](packed, from, to, w->n_rows, w->n_cols, &in->q8,
+                                        in->n_lines, out, out_stride, scratch);
     else
-        c->k.matmul_packed_f32[w->dtype](s->weight->packed, from, to, w->n_rows, w->n_cols, in->x,
-                                         in->x_stride, in->n_lines, out, s->out.stride, scratch);
+        c->k.matmul_packed_f32[w->dtype](packed, from, to, w->n_rows, w->n_cols, in->x,
+                                         in->x_stride, in->n_lines, out, out_stride, scratch);
 }
 
 /* Rows [begin, end) (of the output's columns) of one product, bias added. */
-static void multiply(const struct cpu *c, const struct step *s, const struct input *in, int begin,
-                     int end, void *scratch) {
+static void multiply(const struct cpu *c, const struct step *s, const struct product_input *in,
+                     int begin, int end, void *scratch) {
     float *out = span_at(c, &s->out, 0, begin);
-    if (s->weight->packed)
-        multiply_packed(c, s, in, begin - s->begin, end - s->begin, out, scratch);
-    else
-        multiply_raw(c, s, in, begin - s->begin, end - s->begin, out, scratch);
+    cpu_multiply(c, s->weight, 0, s->op->p.matmul.math, in, begin - s->begin, end - s->begin, out,
+                 s->out.stride, scratch);
     if (!s->bias) return;
     const float *bias = (const float *)(const void *)s->bias->s.data + (begin - s->begin);
     for (int line = 0; line < in->n_lines; line++) {
@@ -102,7 +96,7 @@ static void multiply(const struct cpu *c, const struct step *s, const struct inp
 }
 
 /* The same rows of gate, up and act, or of a product and the sum that takes it. */
-static void run_rows(const struct cpu *c, const struct products *p, const struct input *in,
+static void run_rows(const struct cpu *c, const struct products *p, const struct product_input *in,
                      int item, int begin, int end, void *scratch) {
     multiply(c, p->items[item], in, begin, end, scratch);
     if (p->gated) {
@@ -131,7 +125,7 @@ static struct row_units count_units(const struct products *p, int grain) {
     return u;
 }
 
-static void run_units(const struct cpu *c, const struct products *p, const struct input *in,
+static void run_units(const struct cpu *c, const struct products *p, const struct product_input *in,
                       const struct row_units *u, int begin, int end, void *scratch) {
     for (int i = 0; i < u->n_items; i++) {
         int from = max_int(begin, u->units[i]), to = min_int(end, u->units[i + 1]);
@@ -145,7 +139,7 @@ static void run_units(const struct cpu *c, const struct products *p, const struc
 void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, int n_threads) {
     const struct products *p = &phase->products;
     struct cpu *c = r->cpu;
-    struct input in = prepare(r, p, thread, n_threads);
+    struct product_input in = prepare(r, p, thread, n_threads);
     if (in.n_lines == 0) return;
     void *scratch = c->scratch[thread].matmul;
     if (in.n_lines <= SMALL_LINES) {

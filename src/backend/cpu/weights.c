@@ -17,8 +17,12 @@ static bool is_packed(const struct cpu *c, const struct weight_source *s) {
     return !c->options.no_repack && !s->raw && s->n_rows > 1 && pack_can(s->dtype);
 }
 
-static size_t packed_bytes(const struct weight_source *s) {
+size_t cpu_packed_bytes(const struct weight_source *s) {
     return round_up(pack_bytes(s->dtype, s->n_rows, s->n_cols), PACK_ALIGN);
+}
+
+static size_t packed_bytes(const struct weight_source *s) {
+    return cpu_packed_bytes(s) * (size_t)weight_matrices(s);
 }
 
 int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source) {
@@ -69,11 +73,15 @@ static void pack_shares(void *arg, int thread, int n_threads) {
     for (const struct backend_weight *w = p->cpu->unpacked; w; w = w->next) {
         const struct weight_source *s = &w->s;
         int n_groups = pack_n_groups(s->n_rows), size = share_groups(s);
-        int n_shares = (n_groups + size - 1) / size;
+        int per_matrix = (n_groups + size - 1) / size;
+        int n_shares = per_matrix * weight_matrices(s);
         while (share < first + n_shares) {
-            int begin = (share - first) * size;
-            pack_rows(s->dtype, s->data, (size_t)s->row_bytes, s->n_rows, s->n_cols, w->packed,
-                      begin, min_int(n_groups, begin + size));
+            size_t matrix = (size_t)((share - first) / per_matrix);
+            int begin = (share - first) % per_matrix * size;
+            pack_rows(s->dtype, s->data + matrix * (size_t)s->n_rows * (size_t)s->row_bytes,
+                      (size_t)s->row_bytes, s->n_rows, s->n_cols,
+                      w->packed + matrix * cpu_packed_bytes(s), begin,
+                      min_int(n_groups, begin + size));
             share = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         }
         first += n_shares;
