@@ -117,14 +117,14 @@ static ats_status gated(struct dense *d, int layer, int h, int *out) {
     return ATS_OK;
 }
 
-/* Layers without a router are dense in models with experts too. */
+/* Models with experts may have dense layers as well. */
 static ats_status feed_forward(struct dense *d, int layer, int *x) {
     static const struct experts_options experts = {GATING_SOFTMAX, true, ACT_SILU};
     struct binding *b = d->b;
     int norm, y;
     TRY(bind_vector(b, b->hp.n_embd, false, &norm, "blk.%d.ffn_norm.weight", layer));
     int h = graph_norm(b->builder, *x, norm, b->hp.n_embd, b->hp.norm_eps);
-    if (d->experts.n_experts > 0 && bind_has(b, "blk.%d.ffn_gate_inp.weight", layer))
+    if (d->experts.n_experts > 0 && !bind_has(b, "blk.%d.ffn_gate.weight", layer))
         TRY(experts_add(b, &experts, &d->experts, layer, h, &y));
     else
         TRY(gated(d, layer, h, &y));

@@ -113,10 +113,12 @@ static void close_variant(struct variant *v) {
     buf_free(&v->bytes);
 }
 
-#define LLAMA "models/llama/llama-f16.gguf"
-#define QWEN2 "models/qwen2/qwen2-f32.gguf"
-#define QWEN3 "models/qwen3/qwen3-f16.gguf"
-#define PHI3  "models/phi3/phi3-f32.gguf"
+#define LLAMA    "models/llama/llama-f16.gguf"
+#define QWEN2    "models/qwen2/qwen2-f32.gguf"
+#define QWEN3    "models/qwen3/qwen3-f16.gguf"
+#define QWEN3MOE "models/qwen3moe/qwen3moe-f32.gguf"
+#define MIXTRAL  "models/mixtral/mixtral-f32.gguf"
+#define PHI3     "models/phi3/phi3-f32.gguf"
 
 /* The variant is refused with this status and a text that contains `part`. False: no oracles. */
 static bool refused(const char *oracle, struct change c, ats_status want, const char *part) {
@@ -275,11 +277,9 @@ static void each_missing_key_is_named(void **state) {
     };
     static const struct {
         const char *oracle, *arch;
-    } files[] = {{LLAMA, "llama"},
-                 {QWEN2, "qwen2"},
-                 {QWEN3, "qwen3"},
-                 {PHI3, "phi3"},
-                 {"models/smollm3/smollm3-f32.gguf", "smollm3"}};
+    } files[] = {{LLAMA, "llama"},       {QWEN2, "qwen2"},
+                 {QWEN3, "qwen3"},       {PHI3, "phi3"},
+                 {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"}};
     for (size_t i = 0; i < COUNT_OF(files); i++)
         for (size_t j = 0; j < COUNT_OF(suffixes); j++) {
             char key[128];
@@ -384,8 +384,8 @@ static void unknown_architectures_are_refused(void **state) {
     /* known, but not this: the keys of the other name are not there */
     refused(LLAMA, (struct change){.str_key = "general.architecture", .str = "qwen2"}, ATS_BAD_FILE,
             "qwen2.block_count");
-    refused(LLAMA, (struct change){.u32_key = "llama.expert_count", .u32 = 8}, ATS_UNSUPPORTED,
-            "experts");
+    refused(LLAMA, (struct change){.u32_key = "llama.expert_count", .u32 = 8}, ATS_BAD_FILE,
+            "llama.expert_used_count");
 }
 
 static void rope_scaling_is_checked(void **state) {
@@ -405,6 +405,29 @@ static void rope_scaling_is_checked(void **state) {
             "rope_freqs.weight");
 }
 
+static void expert_keys_are_checked(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *word;
+    } bad[] = {
+        {"qwen3moe.expert_used_count", 0, "expert_used_count is 0, expected 1 to 8"},
+        {"qwen3moe.expert_used_count", 9, "expert_used_count is 9, expected 1 to 8"},
+        {"qwen3moe.expert_count", 5000, "expert_count is 5000"},
+        {"qwen3moe.expert_count", 7, "ffn_gate_inp.weight is 8 x"},
+        {"qwen3moe.expert_count", 0, "ffn_gate.weight is missing"},
+        {"qwen3moe.expert_feed_forward_length", 0, "expert_feed_forward_length is 0"},
+        {"qwen3moe.expert_feed_forward_length", 33, "ffn_gate_exps.weight is 8 x 32 x 64"},
+    };
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        if (!refused(QWEN3MOE, (struct change){.u32_key = bad[i].key, .u32 = bad[i].value},
+                     ATS_BAD_FILE, bad[i].word))
+            skip();
+    refused(QWEN3MOE, (struct change){.drop_key = "qwen3moe.expert_used_count"}, ATS_BAD_FILE,
+            "expert_used_count");
+}
+
 /* ---- tensors ---- */
 
 /* Tensors that may be left out: the head is then tied, rotary scaling then none, a bias or norm
@@ -422,7 +445,7 @@ static bool is_optional(const char *name) {
 
 static void each_missing_tensor_is_named(void **state) {
     (void)state;
-    static const char *const oracles[] = {LLAMA, QWEN2, QWEN3, PHI3};
+    static const char *const oracles[] = {LLAMA, QWEN2, QWEN3, PHI3, MIXTRAL, QWEN3MOE};
     for (size_t i = 0; i < COUNT_OF(oracles); i++) {
         struct variant whole;
         ats_status status;
@@ -531,6 +554,7 @@ int main(void) {
         cmocka_unit_test(counts_that_the_tensors_contradict_are_refused),
         cmocka_unit_test(unknown_architectures_are_refused),
         cmocka_unit_test(rope_scaling_is_checked),
+        cmocka_unit_test(expert_keys_are_checked),
         cmocka_unit_test(each_missing_tensor_is_named),
         cmocka_unit_test(a_renamed_tensor_is_missing),
         cmocka_unit_test(wrong_shapes_are_named_with_both),
