@@ -80,7 +80,9 @@ typedef struct ats_options {
     ats_kv_type kv_k, kv_v;
     ats_math math;
     const char *devices; /* "cpu" (default when NULL), "cpu,cpu", ... */
-    const char *cpu_isa; /* NULL or "native": the best there is; "ref", "avx2", "avx512", "neon" */
+    const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
+                            "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "neon_dot",
+                            "neon_i8mm" */
     uint64_t plan_seed;  /* not 0: a random division of the work over the devices (tests) */
     bool no_fusion;      /* every operator by itself (tests: changes nothing but speed) */
     bool no_repack;      /* weights stay as the file has them: quick start, slower rounds */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MAX_CPUS = 8192 };
@@ -143,3 +144,14 @@ int cpu_count_fast(void) {
     free(mask);
     return min_int(n, usable);
 }
+
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+bool cpu_tiles_permit(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, its state */
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#else
+bool cpu_tiles_permit(void) {
+    return false;
+}
+#endif

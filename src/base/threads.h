@@ -14,6 +14,12 @@ int cpu_count_usable(void);
 /* Those of the fastest kind, one per core; what a compute-bound pool should use. >= 1 */
 int cpu_count_fast(void);
 
+/* Asks the system to let this process use the processor's tile registers (x86-64 AMX), whose state
+ * it does not keep unasked. Holds for all threads from then on, and may be asked again; false where
+ * there are none or the system refuses. Source: the kernel's documentation of XSTATE permissions.
+ */
+bool cpu_tiles_permit(void);
+
 /* n threads, the caller of thread_pool_run being number 0 (n - 1 are started). */
 struct thread_pool;
 MUST_CHECK ats_status thread_pool_open(int n_threads, struct thread_pool **out); /* 1..512 */

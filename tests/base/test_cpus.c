@@ -176,8 +176,15 @@ static void memory_is_the_machines_or_the_containers(void **state) {
     remove_root(state);
 }
 
+static void tiles_once_permitted_stay_so(void **state) {
+    (void)state;
+    bool first = cpu_tiles_permit();
+    assert_int_equal(cpu_tiles_permit(), first);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiles_once_permitted_stay_so),
         cmocka_unit_test(quotas_of_version_2_are_read_up_to_the_root),
         cmocka_unit_test(a_container_sees_its_group_as_the_root),
         cmocka_unit_test(quotas_of_version_1_are_read),

@@ -76,6 +76,10 @@ double bench_ns(bench_fn *fn, void *context);
 double bench_copy_gbs(void);
 size_t bench_llc_bytes(void);
 
+/* Instruction sets that the processor lacks and this program brings a stand-in for (bits of
+ * cpu_isa): check_kernels has none, check_kernels_emulated those of emulated_x86.c. */
+unsigned check_emulated(const struct cpu_features *features);
+
 /* ---- The families, each in its file ---- */
 void check_matmul_q8(struct check *c);
 void check_matmul_f32(struct check *c);

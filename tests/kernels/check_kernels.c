@@ -57,14 +57,15 @@ int main(int argc, char **argv) {
     printf("%s: %s; seed %llu\n", features.model, features.text, (unsigned long long)options.seed);
 
     struct kernels ref, tables[ISA_COUNT];
-    kernels_init(&ref, 1u << ISA_REF);
+    const unsigned have = features.isa | check_emulated(&features);
+    kernels_fill(&ref, 1u << ISA_REF);
     struct check c = {.options = &options, .ref = &ref};
     check_install_crash_handler(&c);
     const struct kernels *below = NULL;
     for (int isa = 0; isa < ISA_COUNT; isa++) {
         const char *name = cpu_isa_name((enum cpu_isa)isa);
         bool selected = !only || strcmp(only, name) == 0;
-        kernels_init(&tables[isa], (2u << isa) - 1);
+        kernels_fill(&tables[isa], have & ((2u << isa) - 1));
         if (strcmp(tables[isa].name, name) != 0) { /* the mask allows it, so it is not there */
             if (selected) printf("skipped: %s (not on this processor or not built)\n", name);
             continue;

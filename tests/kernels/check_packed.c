@@ -134,8 +134,9 @@ void check_packed(struct check *c) {
     for (int q8 = 1; q8 >= 0; q8--) {
         for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
             if (!pack_can((enum dtype)type)) continue;
-            bool own =
-                !c->below || c->isa->matmul_packed_q8[type] != c->below->matmul_packed_q8[type];
+            bool own = !c->below ||
+                       (q8 ? c->isa->matmul_packed_q8[type] != c->below->matmul_packed_q8[type]
+                           : c->isa->matmul_packed_f32[type] != c->below->matmul_packed_f32[type]);
             if (!check_kernel(c, own, "matmul_packed_%s/%s", q8 ? "q8" : "f32",
                               dtype_name((enum dtype)type)))
                 continue;

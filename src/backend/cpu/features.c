@@ -1,6 +1,8 @@
 /* What the processor has and the operating system lets us use. */
 #include "backend/cpu/kernels.h"
 
+#include "base/threads.h"
+
 #include <string.h>
 
 struct flag {
@@ -76,8 +78,11 @@ void cpu_features_read(struct cpu_features *out) {
     model_read(out->model, sizeof out->model);
     bool avx2 = ymm && bit(c1, 28) && bit(c1, 29) && bit(c1, 12) && bit(b7, 5);
     bool avx512 = zmm && bit(b7, 16) && bit(b7, 17) && bit(b7, 30) && bit(b7, 31) && bit(c7, 11);
+    bool amx = tiles && bit(d7, 24) && bit(d7, 25) && cpu_tiles_permit();
     if (avx2) out->isa |= 1u << ISA_AVX2;
+    if (avx2 && bit(a71, 4)) out->isa |= 1u << ISA_AVXVNNI;
     if (avx2 && avx512) out->isa |= 1u << ISA_AVX512;
+    if (avx2 && avx512 && amx) out->isa |= 1u << ISA_AMX;
 }
 
 #elif defined(__aarch64__)
@@ -95,6 +100,7 @@ void cpu_features_read(struct cpu_features *out) {
     flags_text(flags, COUNT_OF(flags), out);
     if (caps & HWCAP_ASIMD) out->isa |= 1u << ISA_NEON;
     if (caps & HWCAP_ASIMDDP) out->isa |= 1u << ISA_NEON_DOT;
+    if (caps & HWCAP_ASIMDDP && caps2 & HWCAP2_I8MM) out->isa |= 1u << ISA_NEON_I8MM;
 }
 
 #else

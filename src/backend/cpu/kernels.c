@@ -24,7 +24,12 @@ size_t matmul_scratch_bytes(int n_cols) {
     return max_size(round_up((size_t)n_cols, QK_SUPER) * 16 * sizeof(float), PACKED_SCRATCH_BYTES);
 }
 
-static const char *const isa_names[ISA_COUNT] = {"ref", "avx2", "avx512", "neon", "neon_dot"};
+static const char *const isa_names[ISA_COUNT] = {
+    [ISA_REF] = "ref",           [ISA_AVX2] = "avx2",
+    [ISA_AVXVNNI] = "avxvnni",   [ISA_AVX512] = "avx512",
+    [ISA_AMX] = "amx",           [ISA_NEON] = "neon",
+    [ISA_NEON_DOT] = "neon_dot", [ISA_NEON_I8MM] = "neon_i8mm",
+};
 
 const char *cpu_isa_name(enum cpu_isa isa) {
     REQUIRE((unsigned)isa < ISA_COUNT);
@@ -47,7 +52,20 @@ bool cpu_isa_mask_parse(const char *text, unsigned *mask) {
 void kernels_init(struct kernels *k, unsigned isa_mask) {
     struct cpu_features features;
     cpu_features_read(&features);
+    kernels_fill(k, features.isa & isa_mask);
+}
+
+void kernels_override_by(struct kernels *k, unsigned isa, const struct kernel_set *sets,
+                         size_t n_sets) {
+    for (size_t i = 0; i < n_sets; i++) {
+        if (!(isa & 1u << sets[i].isa)) continue;
+        sets[i].fill(k);
+        k->name = cpu_isa_name(sets[i].isa);
+    }
+}
+
+void kernels_fill(struct kernels *k, unsigned isa) {
     *k = (struct kernels){.name = isa_names[ISA_REF]};
     kernels_ref_fill(k);
-    kernels_override(k, features.isa & isa_mask);
+    kernels_override(k, isa);
 }

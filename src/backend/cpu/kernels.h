@@ -104,10 +104,13 @@ struct kernels {
 /* What the processor has, as bits; and what the user allows. */
 enum cpu_isa {
     ISA_REF,
-    ISA_AVX2,     /* AVX2 FMA F16C */
-    ISA_AVX512,   /* F BW VL DQ VNNI */
-    ISA_NEON,     /* AArch64 baseline */
-    ISA_NEON_DOT, /* and the dot product instructions */
+    ISA_AVX2,      /* AVX2 FMA F16C */
+    ISA_AVXVNNI,   /* and AVX-VNNI */
+    ISA_AVX512,    /* F BW VL DQ VNNI */
+    ISA_AMX,       /* and tiles of int8 */
+    ISA_NEON,      /* AArch64 baseline */
+    ISA_NEON_DOT,  /* and the dot product instructions */
+    ISA_NEON_I8MM, /* and those for products of int8 matrices */
     ISA_COUNT
 };
 struct cpu_features {
@@ -118,7 +121,9 @@ struct cpu_features {
 void cpu_features_read(struct cpu_features *out);
 /* Fills the table with the best of `isa_mask` that the processor has. The table is plain data. */
 void kernels_init(struct kernels *k, unsigned isa_mask);
-/* "ref", "avx2", "avx512", "neon", "neon_dot" */
+/* The same without asking the processor: `isa` is what it has. */
+void kernels_fill(struct kernels *k, unsigned isa);
+/* "ref", "avx2", "avxvnni", "avx512", "amx", "neon", "neon_dot", "neon_i8mm" */
 const char *cpu_isa_name(enum cpu_isa isa);
 /* Parses one of these names (a level: it and all below) or "native"; false if unknown. */
 bool cpu_isa_mask_parse(const char *text, unsigned *mask);

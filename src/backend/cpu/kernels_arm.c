@@ -1,13 +1,14 @@
-/* AArch64: NEON, then the dot product instructions over it. */
+/* AArch64: the sets that this build has, lowest first. */
 #include "backend/cpu/kernels_isa.h"
 
+/* Without: what the compiler does not know (meson.build says so). */
+static const struct kernel_set sets[] = {
+    {ISA_NEON, kernels_neon_fill},
+#ifndef NO_KERNELS_NEON_DOT
+    {ISA_NEON_DOT, kernels_neon_dot_fill},
+#endif
+};
+
 void kernels_override(struct kernels *k, unsigned isa) {
-    if (isa & 1u << ISA_NEON) {
-        kernels_neon_fill(k);
-        k->name = cpu_isa_name(ISA_NEON);
-    }
-    if (isa & 1u << ISA_NEON_DOT) {
-        kernels_neon_dot_fill(k);
-        k->name = cpu_isa_name(ISA_NEON_DOT);
-    }
+    kernels_override_by(k, isa, sets, COUNT_OF(sets));
 }

@@ -1,5 +1,5 @@
 /* AVX2, FMA, F16C. */
-#include "backend/cpu/kernels_vec_avx2.h"
+#include "backend/cpu/kernels_dot_avx2.h"
 
 #include "backend/cpu/kernels_body_unpack.h"
 

@@ -339,6 +339,8 @@ struct packed_type {
     struct q8_format format;
     packed_unpack_fn *unpack, *unpack_call; /* inlined, or not: where it goes to memory anyway */
     struct pack_layout layout;
+    packed_tiles_fn *tiles; /* over panels of unpack_call's, up to n_tile tokens a call */
+    int n_tile;
 };
 
 ALWAYS_INLINE size_t packed_group_bytes(struct pack_layout l, int n_cols) {
@@ -514,8 +516,7 @@ ALWAYS_INLINE void packed_next_fetch(const struct packed_next *next, int t, int 
 ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, size_t group_bytes,
                                int n_cols, int row, int n_rows, const struct packed_pass *pass,
                                float *out, int64_t out_stride) {
-    packed_tiles_fn *tiles = packed_tiles_of(type.format);
-    const int n_tile = tile_tokens(type.format);
+    const int n_tile = type.n_tile;
     for (int t = 0; t < pass->n_tokens; t++) {
         for (int i = 0; i < SETS && i * LANES < n_rows; i++)
             __builtin_prefetch(out + t * out_stride + i * LANES, 1, 3);
@@ -539,8 +540,8 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
         struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
         for (int t = 0; t < pass->n_tokens; t += n_tile) {
             packed_next_fetch(&next, t, n_tile);
-            tiles(pass->panel, n, packed_view_at(pass->x, type.format.sub16, t, b),
-                  min_int(n_tile, pass->n_tokens - t), pass->acc + t * SETS);
+            type.tiles(pass->panel, n, packed_view_at(pass->x, type.format.sub16, t, b),
+                       min_int(n_tile, pass->n_tokens - t), pass->acc + t * SETS);
         }
     }
     for (int k = 0; k < pass->n_tokens * SETS; k++) {
@@ -570,10 +571,11 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     struct wblock *panel = scratch;
     vf *acc = (vf *)(void *)(panel + PACKED_PANEL_BLOCKS * SETS);
     void *aux = acc + PACKED_TOKENS * SETS;
-    const int n_chunks = (n_tokens + PACKED_TOKENS - 1) / PACKED_TOKENS;
+    const int most = PACKED_TOKENS / type.n_tile * type.n_tile;
+    const int n_chunks = (n_tokens + most - 1) / most;
     for (int chunk = 0, t = 0; chunk < n_chunks; chunk++) {
         const int even = (n_tokens - t + n_chunks - chunk - 1) / (n_chunks - chunk);
-        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, (size_t)tile_tokens(f)));
+        const int n = min_int(n_tokens - t, (int)round_up((size_t)even, (size_t)type.n_tile));
         const int cols = max_int(PACKED_COLS, PACKED_COLS * PACKED_TOKENS / n / 512 * 512);
         for (int c = 0; c < n_cols; c += cols) {
             const int64_t at = (int64_t)t * n_cols + c;
@@ -657,7 +659,9 @@ PACK_MAP(LAYOUT)
         const uint8_t *packed, int group_begin, int group_end, int n_rows, int n_cols,             \
         const struct q8_rows *x, int n_tokens, float *out, int64_t out_stride, void *scratch) {    \
         packed_q8_matmul((struct packed_type){format_##lower, packed_##lower, packed_call_##lower, \
-                                              packed_layout_##upper},                              \
+                                              packed_layout_##upper,                               \
+                                              packed_tiles_of(format_##lower),                     \
+                                              tile_tokens(format_##lower)},                        \
                          packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
                          out_stride, scratch);                                                     \
     }                                                                                              \
@@ -666,7 +670,8 @@ PACK_MAP(LAYOUT)
                                           int64_t x_stride, int n_tokens, float *out,              \
                                           int64_t out_stride, void *scratch) {                     \
         packed_f32_matmul((struct packed_type){format_##lower, packed_##lower,                     \
-                                               packed_call_##lower, packed_layout_##upper},        \
+                                               packed_call_##lower, packed_layout_##upper, NULL,   \
+                                               0},                                                 \
                           packed, group_begin, group_end, n_rows, n_cols,                          \
                           (struct f32_view){x, x_stride}, n_tokens, out, out_stride, scratch);     \
     }

@@ -33,6 +33,7 @@ void kernels_ref_q8_fill(struct kernels *k);
 void kernels_ref_packed_fill(struct kernels *k);
 float kernels_ref_dot(const float *a, const float *b, int n);
 void kernels_avx2_fill(struct kernels *k);
+void kernels_avxvnni_fill(struct kernels *k);
 void kernels_avx512_fill(struct kernels *k);
 void kernels_neon_fill(struct kernels *k);
 void kernels_neon_dot_fill(struct kernels *k);
@@ -40,6 +41,12 @@ void kernels_neon_dot_fill(struct kernels *k);
 /* Overrides k with what this architecture has among `isa` (bits per enum cpu_isa), lowest to
  * highest; k->name becomes the highest's. One of kernels_{x86,arm,other}.c defines it. */
 void kernels_override(struct kernels *k, unsigned isa);
+struct kernel_set {
+    enum cpu_isa isa;
+    void (*fill)(struct kernels *k);
+};
+void kernels_override_by(struct kernels *k, unsigned isa, const struct kernel_set *sets,
+                         size_t n_sets);
 
 /* The most that a product over the packed layout takes of its scratch (kernels_body_packed.h). */
 #define PACKED_SCRATCH_BYTES ((size_t)160 << 10)

@@ -1,5 +1,5 @@
 /* The vector words (see kernels_vec_avx512.h for what each means) for AVX2, FMA and F16C: 8 lanes.
- */
+ * The dot products are in kernels_dot_avx2.h or kernels_dot_avxvnni.h. */
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,6 @@
 #define SET_TOKENS_SUB16 4
 #define VALUE_VECTORS    2
 #define VALUE_QUERIES    4
-#define S8_OFFSET        0
 
 typedef __m256 vf;
 typedef __m256i vi;
@@ -216,34 +215,11 @@ ALWAYS_INLINE vi rows_load1(const uint8_t *const row[LANES], size_t at) {
                                    four_words(row + 4, at), 1);
 }
 
-/* ---- Integer dot products ---- */
-
-/* maddubs adds two products of 8 bits in 16: products that may be added up there before they are
- * widened follow from the largest weight, with |x| <= 127:
- * U4 8 steps: 8 * 2 * 15 * 127 = 30480; U5 4 steps: 4 * 2 * 31 * 127 = 31496; U6 2 steps:
- * 2 * 2 * 63 * 127 = 32004; S8 1 step: 2 * 128 * 127 = 32512; all at most 32767. */
-enum weight_kind { WEIGHT_U4, WEIGHT_U5, WEIGHT_U6, WEIGHT_S8 };
-struct dot {
-    __m256i wide, narrow;
-};
-ALWAYS_INLINE void dot_start(struct dot *d, vi start) {
-    d->wide = start;
-    d->narrow = _mm256_setzero_si256(); /* replaced by the first step; for the compiler's peace */
-}
-ALWAYS_INLINE void dot_step(enum weight_kind kind, int step, int n_steps, struct dot *d, vi w,
-                            vi x) {
-    const int n_narrow = 8 >> kind, place = step % n_narrow;
-    __m256i products = kind == WEIGHT_S8
-                           ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
-                           : _mm256_maddubs_epi16(w, x);
-    d->narrow = place == 0 ? products : _mm256_add_epi16(d->narrow, products);
-    if (place == n_narrow - 1 || step == n_steps - 1)
-        d->wide = _mm256_add_epi32(d->wide, _mm256_madd_epi16(d->narrow, _mm256_set1_epi16(1)));
-}
-ALWAYS_INLINE vi dot_end(const struct dot *d) {
-    return d->wide;
-}
+/* a * pair[0] + b * pair[1] in every lane. */
 ALWAYS_INLINE vi vi_pair(const int16_t *pair, int a, int b) {
     __m256i factors = _mm256_set1_epi32((int)((uint32_t)a & 0xffff) | (int)((uint32_t)b << 16));
     return _mm256_madd_epi16(vi_load1(pair), factors);
 }
+
+/* What a weight byte may be: it decides how many products a narrow sum can hold. */
+enum weight_kind { WEIGHT_U4, WEIGHT_U5, WEIGHT_U6, WEIGHT_S8 };

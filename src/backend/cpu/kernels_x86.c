@@ -1,13 +1,19 @@
-/* x86-64: AVX2, then AVX-512 over it. */
+/* x86-64: the sets that this build has, lowest first. */
 #include "backend/cpu/kernels_isa.h"
 
+/* Without: what the compiler does not know (meson.build says so). */
+static const struct kernel_set sets[] = {
+#ifndef NO_KERNELS_AVX2
+    {ISA_AVX2, kernels_avx2_fill},
+#endif
+#ifndef NO_KERNELS_AVXVNNI
+    {ISA_AVXVNNI, kernels_avxvnni_fill},
+#endif
+#ifndef NO_KERNELS_AVX512
+    {ISA_AVX512, kernels_avx512_fill},
+#endif
+};
+
 void kernels_override(struct kernels *k, unsigned isa) {
-    if (isa & 1u << ISA_AVX2) {
-        kernels_avx2_fill(k);
-        k->name = cpu_isa_name(ISA_AVX2);
-    }
-    if (isa & 1u << ISA_AVX512) {
-        kernels_avx512_fill(k);
-        k->name = cpu_isa_name(ISA_AVX512);
-    }
+    kernels_override_by(k, isa, sets, COUNT_OF(sets));
 }
