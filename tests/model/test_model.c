@@ -119,6 +119,7 @@ static void close_variant(struct variant *v) {
 #define QWEN3MOE "models/qwen3moe/qwen3moe-f32.gguf"
 #define MIXTRAL  "models/mixtral/mixtral-f32.gguf"
 #define PHI3     "models/phi3/phi3-f32.gguf"
+#define GLM4     "models/glm4/glm4-f32.gguf"
 
 /* The variant is refused with this status and a text that contains `part`. False: no oracles. */
 static bool refused(const char *oracle, struct change c, ats_status want, const char *part) {
@@ -279,7 +280,8 @@ static void each_missing_key_is_named(void **state) {
         const char *oracle, *arch;
     } files[] = {{LLAMA, "llama"},       {QWEN2, "qwen2"},
                  {QWEN3, "qwen3"},       {PHI3, "phi3"},
-                 {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"}};
+                 {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"},
+                 {GLM4, "glm4"}};
     for (size_t i = 0; i < COUNT_OF(files); i++)
         for (size_t j = 0; j < COUNT_OF(suffixes); j++) {
             char key[128];
@@ -445,7 +447,7 @@ static bool is_optional(const char *name) {
 
 static void each_missing_tensor_is_named(void **state) {
     (void)state;
-    static const char *const oracles[] = {LLAMA, QWEN2, QWEN3, PHI3, MIXTRAL, QWEN3MOE};
+    static const char *const oracles[] = {LLAMA, QWEN2, QWEN3, PHI3, MIXTRAL, QWEN3MOE, GLM4};
     for (size_t i = 0; i < COUNT_OF(oracles); i++) {
         struct variant whole;
         ats_status status;

@@ -21,6 +21,7 @@ static const struct case_ {
     {"smollm3", "smollm3-f32.gguf"},
     {"mixtral", "mixtral-f32.gguf"},
     {"qwen3moe", "qwen3moe-f32.gguf"},
+    {"glm4", "glm4-f32.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

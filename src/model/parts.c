@@ -1,0 +1,116 @@
+#include "model/parts.h"
+
+#include <math.h>
+
+static int matmul(struct binding *b, int in, int weight, int bias) {
+    return graph_matmul(b->builder, in, weight, bias, bind_math(b, weight));
+}
+
+ats_status part_embed(struct binding *b, float scale, int *embedding, int *x) {
+    TRY(bind_matrix(b, b->hp.n_vocab, b->hp.n_embd, embedding, "token_embd.weight"));
+    *x = graph_embed(b->builder, *embedding, scale);
+    return ATS_OK;
+}
+
+ats_status part_norm(struct binding *b, const char *name, int layer, int in, int *out) {
+    int weight;
+    TRY(bind_vector(b, b->hp.n_embd, false, &weight, "blk.%d.%s.weight", layer, name));
+    *out = graph_norm(b->builder, in, weight, b->hp.n_embd, b->hp.norm_eps);
+    return ATS_OK;
+}
+
+/* ---- attention ---- */
+
+/* Weights of q, k, v: three tensors, or row ranges of one. */
+static ats_status bind_qkv(struct binding *b, bool fused, int layer, int w[3], int bias[3]) {
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    const struct hparams *hp = &b->hp;
+    int q = hp->n_heads * hp->head_dim, kv = hp->n_kv_heads * hp->head_dim;
+    const int rows[] = {q, kv, kv}, begin[] = {0, q, q + kv};
+    for (int i = 0; i < 3; i++) {
+        bias[i] = -1;
+        if (fused) {
+            TRY(bind_rows(b, begin[i], rows[i], q + 2 * kv, hp->n_embd, &w[i],
+                          "blk.%d.attn_qkv.weight", layer));
+            continue;
+        }
+        TRY(bind_matrix(b, rows[i], hp->n_embd, &w[i], "blk.%d.%s.weight", layer, names[i]));
+        TRY(bind_vector(b, rows[i], true, &bias[i], "blk.%d.%s.bias", layer, names[i]));
+    }
+    return ATS_OK;
+}
+
+/* q or k: norm per head if the file has one, then the rotary embedding. */
+static ats_status turn_heads(struct binding *b, const struct attention_options *o, int layer,
+                             const char *norm, int *value) {
+    const struct hparams *hp = &b->hp;
+    int weight;
+    TRY(bind_vector(b, hp->head_dim, true, &weight, "blk.%d.%s.weight", layer, norm));
+    if (weight >= 0) *value = graph_norm(b->builder, *value, weight, hp->head_dim, hp->norm_eps);
+    if (o->rope) *value = graph_rope(b->builder, *value, *o->rope);
+    return ATS_OK;
+}
+
+ats_status part_attention(struct binding *b, const struct attention_options *o, int layer, int h,
+                          int *out) {
+    struct graph_builder *g = b->builder;
+    const struct hparams *hp = &b->hp;
+    int w[3], bias[3], w_out, bias_out, value[3];
+    TRY(bind_qkv(b, o->fused, layer, w, bias));
+    TRY(bind_matrix(b, hp->n_embd, hp->n_heads * hp->head_dim, &w_out, "blk.%d.attn_output.weight",
+                    layer));
+    TRY(bind_vector(b, hp->n_embd, true, &bias_out, "blk.%d.attn_output.bias", layer));
+
+    graph_block_begin(g, BLOCK_ATTENTION);
+    for (int i = 0; i < 3; i++)
+        value[i] = matmul(b, h, w[i], bias[i]);
+    TRY(turn_heads(b, o, layer, "attn_q_norm", &value[0]));
+    TRY(turn_heads(b, o, layer, "attn_k_norm", &value[1]));
+    struct attention_params p = {.n_heads = hp->n_heads,
+                                 .n_kv_heads = hp->n_kv_heads,
+                                 .head_dim = hp->head_dim,
+                                 .scale = o->scale > 0 ? o->scale : 1 / sqrtf((float)hp->head_dim),
+                                 .window = o->window,
+                                 .kv_layer = layer};
+    *out = matmul(b, graph_attention(g, value[0], value[1], value[2], p), w_out, bias_out);
+    graph_block_end(g);
+    return ATS_OK;
+}
+
+/* ---- feed-forward and head ---- */
+
+ats_status part_gated(struct binding *b, const struct gated_options *o, int layer, int h,
+                      int *out) {
+    struct graph_builder *g = b->builder;
+    const struct hparams *hp = &b->hp;
+    int gate, up, down;
+    if (o->fused) {
+        TRY(bind_rows(b, 0, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_up.weight",
+                      layer));
+        TRY(bind_rows(b, hp->n_ff, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight",
+                      layer));
+    } else {
+        TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_gate.weight", layer));
+        TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight", layer));
+    }
+    TRY(bind_matrix(b, hp->n_embd, hp->n_ff, &down, "blk.%d.ffn_down.weight", layer));
+
+    graph_block_begin(g, BLOCK_FFN);
+    int y = graph_gated(g, matmul(b, h, gate, -1), matmul(b, h, up, -1), o->act);
+    *out = matmul(b, y, down, -1);
+    graph_block_end(g);
+    return ATS_OK;
+}
+
+ats_status part_head(struct binding *b, int embedding, int x, int *hidden, int *logits) {
+    int norm, output = embedding;
+    graph_layer(b->builder, -1);
+    TRY(bind_vector(b, b->hp.n_embd, false, &norm, "output_norm.weight"));
+    if (bind_has(b, "output.weight"))
+        TRY(bind_matrix(b, b->hp.n_vocab, b->hp.n_embd, &output, "output.weight"));
+    *hidden = graph_norm(b->builder, x, norm, b->hp.n_embd, b->hp.norm_eps);
+    graph_block_begin(b->builder, BLOCK_HEAD);
+    *logits = matmul(b, *hidden, output, -1);
+    graph_block_end(b->builder);
+    return ATS_OK;
+}

@@ -1,0 +1,36 @@
+/*
+ * Parts of a decoder layer that architectures share: embedding, norms, attention, gated
+ * feed-forward, head. Each binds its weights by the usual names (ecosystem.md 4.3) and adds its
+ * ops; what differs between families is in the options. Used by the builders (arch_*.c), which
+ * write the residual stream themselves; routed experts are in experts.c.
+ */
+#pragma once
+
+#include "model/bind.h"
+
+/* The table of tokens; *x: (n_tokens, n_embd), times scale. */
+MUST_CHECK ats_status part_embed(struct binding *b, float scale, int *embedding, int *x);
+/* RMS norm of (n, n_embd) with blk.LAYER.NAME.weight. */
+MUST_CHECK ats_status part_norm(struct binding *b, const char *name, int layer, int in, int *out);
+
+struct attention_options {
+    const struct rope_params *rope; /* NULL: positions turn nothing */
+    bool fused;                     /* q, k and v are rows of attn_qkv */
+    float scale;                    /* of the scores; 0: 1 / sqrt(head_dim) */
+    int window;                     /* keys seen, itself included; 0: all */
+};
+/* h, normed, to the output of the layer's attention, before the residual add. Biases and norms per
+ * head are used if the file has them. */
+MUST_CHECK ats_status part_attention(struct binding *b, const struct attention_options *o,
+                                     int layer, int h, int *out);
+
+struct gated_options {
+    bool fused; /* gate and up are rows of ffn_up */
+    enum activation act;
+};
+/* down(act(gate h) * up h), before the residual add. */
+MUST_CHECK ats_status part_gated(struct binding *b, const struct gated_options *o, int layer, int h,
+                                 int *out);
+
+/* The last norm and the head, which is the embedding unless the file has one. */
+MUST_CHECK ats_status part_head(struct binding *b, int embedding, int x, int *hidden, int *logits);
