@@ -15,11 +15,17 @@ struct cell {
     int read;   /* last step that read it */
 };
 
+/* What all floats that a step writes are, but for line and column. */
+struct content {
+    int value, part;
+};
+
 struct replay {
     const struct replay_case *c;
     struct cell *exchange, **local;
     size_t n_exchange;
     int *last_reader, *n_readers; /* (n_steps) of what the step wrote */
+    struct content *wrote;        /* (n_steps) */
     int step;                     /* being run */
 };
 
@@ -75,6 +81,7 @@ static void write_cell(struct replay *r, const struct span *s, int line, int col
     struct cell *cell = cell_at(r, s, line, column);
     if (cell->read == r->step) fail_msg("step %d writes what it reads", r->step);
     *cell = (struct cell){value, part, value_line, column, r->step, -1};
+    r->wrote[r->step] = (struct content){value, part};
 }
 
 /* ---- what a step reads ---- */
@@ -243,7 +250,8 @@ static void check_readers(const struct replay *r, const int *n_readers) {
     }
 }
 
-void replay_run(const struct replay_case *c, struct rng *rng) {
+/* A round; returns what each step wrote: (n_steps), owned. */
+static struct content *run_round(const struct replay_case *c, struct rng *rng) {
     const struct program *p = c->program;
     struct replay r = {.c = c};
     r.exchange = cells_open((size_t)p->exchange_bytes / 4);
@@ -252,6 +260,7 @@ void replay_run(const struct replay_case *c, struct rng *rng) {
         r.local[d] = cells_open((size_t)p->local_bytes[d] / 4);
     r.last_reader = malloc((size_t)p->n_steps * sizeof *r.last_reader);
     r.n_readers = calloc((size_t)p->n_steps, sizeof *r.n_readers);
+    r.wrote = calloc((size_t)p->n_steps, sizeof *r.wrote);
     for (int i = 0; i < p->n_steps; i++)
         r.last_reader[i] = -1;
     int *done = calloc((size_t)p->n_devices, sizeof *done);
@@ -266,6 +275,11 @@ void replay_run(const struct replay_case *c, struct rng *rng) {
     for (int d = 0; d < p->n_devices; d++)
         free(r.local[d]);
     free(r.local), free(r.exchange), free(r.last_reader), free(r.n_readers), free(done);
+    return r.wrote;
+}
+
+void replay_run(const struct replay_case *c, struct rng *rng) {
+    free(run_round(c, rng));
 }
 
 /* ---- form ---- */
@@ -393,75 +407,127 @@ void replay_check_form(const struct replay_case *c) {
 /* ---- races ---- */
 
 enum { MAX_DEVICES = 8 };
-/* Who touched a float of the exchange last: ordinals by device, 0: nobody. */
+/* A float of the exchange: what stands in it, and who touched it, by device as the ordinal of the
+ * last segment (0: never). Those who read or wrote what stands there now are kept apart from those
+ * who knew something else in its place. */
 struct touched {
-    int writer, written; /* device, ordinal */
-    int read[MAX_DEVICES];
+    struct content content;
+    int line, column;
+    int written[MAX_DEVICES], read[MAX_DEVICES];
+    int written_before[MAX_DEVICES], read_before[MAX_DEVICES];
+};
+/* One segment's touching. */
+struct toucher {
+    const struct replay_case *c;
+    struct touched *exchange;
+    const struct content *wrote; /* (n_steps), or NULL: nothing that is written counts as equal */
+    const struct program_segment *s;
+    const int *knows; /* (MAX_DEVICES) ordinals that are done when the segment begins */
+    bool race;
 };
 
-/* Notes a segment's touch; true if it is not ordered after one that it conflicts with. knows:
- * ordinals by device that are done when the segment begins. */
-static bool touch(struct touched *t, const struct program_segment *s, const int *knows,
-                  bool write) {
-    bool race = t->written && t->writer != s->device && knows[t->writer] < t->written;
-    for (int d = 0; write && d < MAX_DEVICES; d++)
-        race |= d != s->device && knows[d] < t->read[d];
-    if (write)
-        t->writer = s->device, t->written = s->ordinal;
-    else
-        t->read[s->device] = s->ordinal;
-    return race;
+static bool knows_all(const struct toucher *k, const int *ordinals) {
+    for (int d = 0; d < MAX_DEVICES; d++)
+        if (d != k->s->device && k->knows[d] < ordinals[d]) return false;
+    return true;
 }
 
-static bool touch_span(struct touched *exchange, const struct program_segment *s, const int *knows,
-                       const struct span *span, int n_lines, int begin, int end, bool write) {
-    bool race = false;
+static bool knows_any(const struct toucher *k, const int *ordinals) {
+    for (int d = 0; d < MAX_DEVICES; d++)
+        if (ordinals[d] && (d == k->s->device || k->knows[d] >= ordinals[d])) return true;
+    return false;
+}
+
+/* A reader comes after one that wrote what it means, and nobody who writes something else may come
+ * between. */
+static void touch_read(struct toucher *k, struct touched *t) {
+    k->race |= !knows_any(k, t->written) || !knows_all(k, t->written_before);
+    t->read[k->s->device] = k->s->ordinal;
+}
+
+/* A writer comes after all who knew something else there. */
+static void touch_write(struct toucher *k, struct touched *t, const struct content *content,
+                        int line, int column) {
+    bool same = content && t->content.value == content->value && t->content.part == content->part &&
+                t->line == line && t->column == column;
+    for (int d = 0; !same && d < MAX_DEVICES; d++) {
+        t->written_before[d] = max_int(t->written_before[d], t->written[d]);
+        t->read_before[d] = max_int(t->read_before[d], t->read[d]);
+        t->written[d] = t->read[d] = 0;
+    }
+    k->race |= !knows_all(k, t->written_before) || !knows_all(k, t->read_before);
+    if (content) t->content = *content, t->line = line, t->column = column;
+    t->written[k->s->device] = k->s->ordinal;
+}
+
+static void touch_span(struct toucher *k, int step, const struct span *span, bool write) {
+    const struct step *s = &k->c->program->steps[step].step;
+    int n_lines = s->rows ? k->c->n_rows : k->c->n_tokens;
     for (int line = 0; span->space == SPACE_EXCHANGE && line < n_lines; line++)
-        for (int column = begin; column < end; column++)
-            race |= touch(&exchange[span->offset_bytes / 4 + (int64_t)line * span->stride + column -
-                                    span->first],
-                          s, knows, write);
-    return race;
+        for (int column = s->begin; column < s->end; column++) {
+            struct touched *t = &k->exchange[span->offset_bytes / 4 + (int64_t)line * span->stride +
+                                             column - span->first];
+            if (write)
+                touch_write(k, t, k->wrote ? &k->wrote[step] : NULL, line, column);
+            else
+                touch_read(k, t);
+        }
 }
 
-static bool touch_step(const struct replay_case *c, struct touched *exchange,
-                       const struct program_segment *s, const int *knows, const struct step *step) {
-    bool race = false;
-    int n_lines = step->rows ? c->n_rows : c->n_tokens;
-    for (int i = 0; i < step->n_in; i++) /* only sums and copies read the exchange */
-        race |=
-            touch_span(exchange, s, knows, &step->in[i], n_lines, step->begin, step->end, false);
-    return race | touch_span(exchange, s, knows, &step->out, n_lines, step->begin, step->end, true);
+static void touch_step(struct toucher *k, int step) {
+    const struct step *s = &k->c->program->steps[step].step;
+    for (int i = 0; i < s->n_in; i++) /* only sums and copies read the exchange */
+        touch_span(k, step, &s->in[i], false);
+    touch_span(k, step, &s->out, true);
 }
 
-bool replay_has_race(const struct replay_case *c, int segment, int wait) {
+/* What a segment knows when it begins: what its device knew, and what those knew that it waits for.
+ * (n_segments) of it, known up to i. */
+static void learn(const struct program *p, int (*knows)[MAX_DEVICES], int i, int left_out) {
+    const struct program_segment *s = &p->segments[i];
+    for (int k = 0; k < i; k++)
+        if (p->segments[k].device == s->device) memcpy(knows[i], knows[k], sizeof *knows);
+    knows[i][s->device] = s->ordinal - 1;
+    for (int j = 0; j < s->n_waits; j++)
+        for (int k = 0; k < i && j != left_out; k++) {
+            const struct program_segment *other = &p->segments[k];
+            if (other->device != s->waits[j].device || other->ordinal != s->waits[j].ordinal)
+                continue;
+            for (int d = 0; d < MAX_DEVICES; d++)
+                knows[i][d] = max_int(knows[i][d], knows[k][d]);
+            knows[i][other->device] = max_int(knows[i][other->device], other->ordinal);
+        }
+}
+
+/* Segments in the order of submission, against all before them. */
+static bool has_race(const struct replay_case *c, const struct content *wrote, int segment,
+                     int wait) {
     const struct program *p = c->program;
     assert_true(p->n_devices <= MAX_DEVICES);
     struct touched *exchange = calloc((size_t)p->exchange_bytes / 4 + 1, sizeof *exchange);
     int(*knows)[MAX_DEVICES] = calloc((size_t)p->n_segments, sizeof *knows);
-    int last[MAX_DEVICES]; /* segment of each device */
     bool race = false;
-    for (int d = 0; d < MAX_DEVICES; d++)
-        last[d] = -1;
-    for (int i = 0; i < p->n_segments; i++) {
+    for (int i = 0; i < p->n_segments && !race; i++) {
         const struct program_segment *s = &p->segments[i];
-        if (last[s->device] >= 0) memcpy(knows[i], knows[last[s->device]], sizeof *knows);
-        knows[i][s->device] = s->ordinal - 1;
-        for (int j = 0; j < s->n_waits; j++) {
-            if (i == segment && j == wait) continue;
-            for (int k = 0; k < i; k++) { /* what the waited-for segment knew, and itself */
-                const struct program_segment *other = &p->segments[k];
-                if (other->device != s->waits[j].device || other->ordinal != s->waits[j].ordinal)
-                    continue;
-                for (int d = 0; d < MAX_DEVICES; d++)
-                    knows[i][d] = max_int(knows[i][d], knows[k][d]);
-                knows[i][other->device] = max_int(knows[i][other->device], other->ordinal);
-            }
-        }
+        learn(p, knows, i, i == segment ? wait : -1);
+        struct toucher k = {c, exchange, wrote, s, knows[i], false};
         for (int j = s->step_begin; j < s->step_end; j++)
-            race |= touch_step(c, exchange, s, knows[i], &p->steps[p->order[j]].step);
-        last[s->device] = i;
+            touch_step(&k, p->order[j]);
+        race |= k.race;
     }
     free(exchange), free(knows);
+    return race;
+}
+
+bool replay_has_race(const struct replay_case *c, int segment, int wait) {
+    return has_race(c, NULL, segment, wait);
+}
+
+bool replay_needs_wait(const struct replay_case *c, int segment, int wait) {
+    struct rng rng;
+    rng_seed(&rng, 1); /* any order: what a step writes is the same in all */
+    struct content *wrote = run_round(c, &rng);
+    bool race = has_race(c, wrote, segment, wait);
+    free(wrote);
     return race;
 }

@@ -27,3 +27,6 @@ void replay_run(const struct replay_case *c, struct rng *rng);
  * happens-before by vector clocks over submission order and waits. Wait `wait` of segment
  * `segment` is left out (-1: none). */
 bool replay_has_race(const struct replay_case *c, int segment, int wait);
+/* True if without this wait somebody may read from the exchange what it does not mean. Not every
+ * race does that: a device may write again what another one wrote there. */
+bool replay_needs_wait(const struct replay_case *c, int segment, int wait);

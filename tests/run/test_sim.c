@@ -1,0 +1,197 @@
+/*
+ * The executor on simulated devices in chaos: with all its waits a program gives the same bits in
+ * every order of events; without any wait that the happens-before checker calls needed, some order
+ * gives others. (A real device, or a software one, mostly runs in order and shows neither.) By
+ * hand: test_run_sim [N] [SEED]     N plans for each model and number of devices, from SEED on
+ */
+#include "replay.h"
+
+#include "agree.h"
+#include "model/model.h"
+#include "run/executor.h"
+
+enum { N_TOKENS = 4, N_CTX = 64, MAX_DEVICES = 4 };
+
+static int n_plans = 3;
+static uint64_t first_seed = 1;
+
+static const char *const models[] = {"llama/llama-f16.gguf", "qwen3/qwen3-f16.gguf",
+                                     "phi3/phi3-f32.gguf"};
+
+/* A random plan of a model, ready to run on chaos. */
+struct bench {
+    struct arena arena;
+    struct gguf *file;
+    struct model *model;
+    struct plan *plan;
+    struct backend *devices[MAX_DEVICES];
+    int n_devices;
+    struct executor *executor;
+    float *want; /* (N_TOKENS, n_vocab) */
+    char what[640];
+};
+
+static void bench_open(struct bench *b, const char *path, int n_devices, uint64_t seed) {
+    memset(b, 0, sizeof *b);
+    snprintf(b->what, sizeof b->what, "%s, %d devices, seed %llu", path, n_devices,
+             (unsigned long long)seed);
+    const struct model_options model_options = {.n_ctx = N_CTX, .math = MATH_F32, .row_group = 1};
+    TEST_OK(gguf_open(path, &b->file));
+    TEST_OK(model_open(b->file, &model_options, &b->model));
+    struct rng rng;
+    rng_seed(&rng, seed);
+    b->plan = plan_random(&b->arena, b->model->graph, n_devices, 1, &rng);
+    for (; b->n_devices < n_devices; b->n_devices++) {
+        char name[40];
+        struct backend_options o = {
+            .n_threads = 1, .n_threads_batch = 1, .cpu_isa_mask = ~0U, .peer = b->devices[0]};
+        snprintf(name, sizeof name, "sim:chaos:%llu", (unsigned long long)seed);
+        TEST_OK(backend_open(name, &o, &b->devices[b->n_devices]));
+    }
+    const struct executor_options o = {.n_tokens = N_TOKENS,
+                                       .n_rows = N_TOKENS,
+                                       .n_ctx = N_CTX,
+                                       .n_pages = 1,
+                                       .type_k = KV_F32,
+                                       .type_v = KV_F32,
+                                       .host_bytes = (int64_t)1 << 30};
+    TEST_OK(executor_open(b->model, b->plan, b->devices, &o, &b->executor));
+    TEST_OK(executor_load(b->executor, NULL, NULL));
+}
+
+static void bench_close(struct bench *b) {
+    executor_close(b->executor);
+    for (int d = 0; d < b->n_devices; d++)
+        backend_close(b->devices[d]);
+    model_close(b->model);
+    gguf_close(b->file);
+    arena_free(&b->arena);
+    free(b->want);
+}
+
+/* N_TOKENS tokens from this position on, all rows. Borrowed until the next. */
+static const float *run_round(struct bench *b, int position) {
+    static const int32_t tokens[N_TOKENS] = {5, 77, 300, 12}, rows[N_TOKENS] = {0, 1, 2, 3};
+    static const int32_t page = 0;
+    int32_t positions[N_TOKENS];
+    for (int i = 0; i < N_TOKENS; i++)
+        positions[i] = position + i;
+    const struct round_run run = {.n_tokens = N_TOKENS, .position = position, .pages = &page};
+    const struct round round = {.n_tokens = N_TOKENS,
+                                .tokens = tokens,
+                                .positions = positions,
+                                .runs = &run,
+                                .n_runs = 1,
+                                .rows = rows,
+                                .n_rows = N_TOKENS};
+    const float *logits;
+    TEST_OK(executor_run(b->executor, &round, &logits));
+    return logits;
+}
+
+/* The round that is run again and again. It finds the cache of one before it (so that every query
+ * has a choice of keys, and a wrong one shows), and writes what else it reads of the cache itself:
+ * it knows nothing of the last time. */
+static const float *run_again(struct bench *b) {
+    return run_round(b, N_TOKENS);
+}
+
+static size_t logits_bytes(const struct bench *b) {
+    return (size_t)N_TOKENS * (size_t)b->model->graph->n_vocab * sizeof(float);
+}
+
+/* Rounds until the logits differ from what is wanted in any bit; 0: they did not in n. */
+static int rounds_until_different(struct bench *b, int n) {
+    for (int i = 1; i <= n; i++)
+        if (memcmp(run_again(b), b->want, logits_bytes(b)) != 0) return i;
+    return 0;
+}
+
+/* The program reads its waits anew in each round: here is where one is left out and put back. */
+static struct program_wait drop_wait(struct program_segment *s, int wait) {
+    struct program_wait dropped = s->waits[wait];
+    s->waits[wait] = s->waits[--s->n_waits];
+    return dropped;
+}
+
+static void restore_wait(struct program_segment *s, int wait, struct program_wait dropped) {
+    s->waits[s->n_waits++] = s->waits[wait];
+    s->waits[wait] = dropped;
+}
+
+/* ---- every wait ---- */
+
+enum {
+    MAX_ROUNDS = 1000,     /* in which a needed wait must show */
+    REDUNDANT_ROUNDS = 20, /* in which a redundant one must not */
+    BUCKETS = 11,
+};
+static struct counts {
+    int n_waits, n_needed;
+    int shown[BUCKETS]; /* needed waits that showed in at most 2^i rounds */
+} counts[MAX_DEVICES + 1];
+
+static void check_wait(struct bench *b, const struct replay_case *c, int segment, int wait) {
+    struct program_segment *s = &c->program->segments[segment];
+    struct counts *count = &counts[b->n_devices];
+    bool needed = replay_needs_wait(c, segment, wait);
+    struct program_wait dropped = drop_wait(s, wait);
+    int n = rounds_until_different(b, needed ? MAX_ROUNDS : REDUNDANT_ROUNDS);
+    restore_wait(s, wait, dropped);
+    if (needed && n == 0)
+        fail_msg("%s: without wait %d of segment %d nothing changes", b->what, wait, segment);
+    if (!needed && n > 0)
+        fail_msg("%s: wait %d of segment %d is not redundant", b->what, wait, segment);
+    count->n_waits++;
+    if (!needed) return;
+    count->n_needed++;
+    for (int i = 0; i < BUCKETS; i++)
+        count->shown[i] += n <= 1 << i;
+}
+
+static void check_plan(const char *path, int n_devices, uint64_t seed) {
+    struct bench b;
+    bench_open(&b, path, n_devices, seed);
+    const struct program *p = executor_program(b.executor);
+    const struct replay_case c = {b.model->graph, b.plan, p, N_TOKENS, N_TOKENS};
+    assert_false(replay_has_race(&c, -1, -1));
+    run_round(&b, 0);
+    b.want = malloc(logits_bytes(&b));
+    memcpy(b.want, run_again(&b), logits_bytes(&b));
+    for (int i = 0; i < p->n_segments; i++)
+        for (int j = 0; j < p->segments[i].n_waits; j++)
+            check_wait(&b, &c, i, j);
+    if (rounds_until_different(&b, 100))
+        fail_msg("%s: the order of events changes the logits", b.what);
+    bench_close(&b);
+}
+
+static void each_wait_that_is_left_out_shows(void **state) {
+    (void)state;
+    for (size_t m = 0; m < COUNT_OF(models); m++) {
+        char name[128], path[512];
+        snprintf(name, sizeof name, "models/%s", models[m]);
+        if (!test_shared_path(path, sizeof path, name)) skip();
+        for (int n = 2; n <= MAX_DEVICES; n++)
+            for (int i = 0; i < n_plans; i++)
+                check_plan(path, n, first_seed + (uint64_t)i);
+    }
+    for (int n = 2; n <= MAX_DEVICES; n++) {
+        const struct counts *c = &counts[n];
+        print_message("%d devices: %d waits, %d needed; shown within 1, 2, 4, ... rounds:", n,
+                      c->n_waits, c->n_needed);
+        for (int i = 0; i < BUCKETS; i++)
+            print_message(" %d", c->shown[i]);
+        print_message("\n");
+        assert_true(c->n_needed >= 20 * n_plans);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) n_plans = atoi(argv[1]);
+    if (argc > 2) first_seed = strtoull(argv[2], NULL, 10);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_wait_that_is_left_out_shows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
