@@ -125,8 +125,9 @@ static void sort_pairs(struct lines *l) {
         for (int i = 0; i < l->n_lines; i++) {
             const float *ids = span_at(c, &s->in[1], l->line + i, 0);
             for (int j = 0; j < n_used; j++) {
-                int e = (int)ids[j] - s->expert_begin;
-                if (e < 0 || e >= n_experts) continue;
+                float id = ids[j]; /* no number, if what it came from was none */
+                if (!(id >= (float)s->expert_begin && id < (float)s->expert_end)) continue;
+                int e = (int)id - s->expert_begin;
                 int at = first[e + pass]++; /* counts one up; then fills from each first on */
                 if (pass == 0) continue;
                 pair_line[at] = l->line + i;
