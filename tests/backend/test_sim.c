@@ -294,6 +294,34 @@ static void what_is_read_takes_time(void **state) {
     world_close(&w);
 }
 
+/* Two of eight experts a token, four of the eight here. */
+static void of_experts_those_that_are_chosen_take_time(void **state) {
+    (void)state;
+    static const int n_tokens[] = {1, 3, 4, 9};
+    static const int64_t bytes[] = {3 * 6800, 3 * 3 * 6800, 4 * 3 * 6800, 4 * 3 * 6800};
+    struct world w;
+    world_open(&w, 1, two_rates);
+    struct weight_source source = {
+        .dtype = DTYPE_Q8_0, .n_rows = 100, .n_cols = 64, .n_experts = 4};
+    struct graph_op op = {.kind = OP_EXPERTS};
+    struct step step = {.kind = STEP_OP, .op = &op};
+    op.p.experts.n_experts = 8;
+    op.p.experts.n_used = 2;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        TEST_OK(w.d[0]->fn->weight_load(w.d[0], &source, &step.experts[i]));
+    build(&w, 1, 0, &step, 1);
+    for (int i = 0; i < 4; i++) {
+        const struct round round = {.n_tokens = n_tokens[i]};
+        uint64_t before = now(&w), value = (uint64_t)i + 1;
+        TEST_OK(w.d[0]->fn->submit(w.d[0], w.s[1], &round, NULL, 0, value));
+        TEST_OK(wait(&w, 0, value));
+        assert_int_equal(now(&w) - before, 110 + bytes[i] / 10);
+    }
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        w.d[0]->fn->weight_free(w.d[0], step.experts[i]);
+    world_close(&w);
+}
+
 /* ---- what cannot end ---- */
 
 static void a_wait_that_nothing_fulfils_is_an_error(void **state) {
@@ -586,6 +614,7 @@ int main(void) {
         cmocka_unit_test(nothing_runs_before_it_is_waited_for),
         cmocka_unit_test(time_is_that_of_the_longest_chain),
         cmocka_unit_test(what_is_read_takes_time),
+        cmocka_unit_test(of_experts_those_that_are_chosen_take_time),
         cmocka_unit_test(a_wait_that_nothing_fulfils_is_an_error),
         cmocka_unit_test(worlds_do_not_wait_for_each_other),
         cmocka_unit_test(what_fails_below_stops_the_world),

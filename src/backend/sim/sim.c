@@ -65,7 +65,8 @@ static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *s
 static ats_status sim_weight_load(struct backend *b, const struct weight_source *source,
                                   struct backend_weight **out) {
     TRY(inner_of(b)->fn->weight_load(inner_of(b), source, out));
-    know(sim_of(b), *out, dtype_row_bytes(source->dtype, source->n_cols) * source->n_rows);
+    int64_t matrix_bytes = dtype_row_bytes(source->dtype, source->n_cols) * source->n_rows;
+    know(sim_of(b), *out, matrix_bytes * weight_matrices(source));
     return ATS_OK;
 }
 
@@ -98,13 +99,21 @@ static void sim_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, 
 
 /* ---- segments ---- */
 
-/* A gather reads a few rows of its weight: its fixed cost covers them. */
+/* A gather reads a few rows of its weight: its fixed cost covers them. Of experts a token reads
+ * those that it chose, spread evenly. */
 static void add_step(const struct sim *s, struct backend_segment *segment,
                      const struct step *step) {
     segment->n_steps++;
     segment->kv_bytes_per_position += known_bytes(s, step->kv);
-    if (step->kind == STEP_OP && step->op->kind == OP_EMBED) return;
+    if (step->kind != STEP_OP || step->op->kind == OP_EMBED) return;
     segment->weight_bytes += known_bytes(s, step->weight) + known_bytes(s, step->bias);
+    if (step->op->kind != OP_EXPERTS) return;
+    const struct experts_params *p = &step->op->p.experts;
+    int64_t bytes = 0;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        bytes += known_bytes(s, step->experts[i]);
+    segment->expert_bytes += bytes;
+    segment->expert_bytes_per_token += bytes / p->n_experts * p->n_used;
 }
 
 static ats_status sim_segment_build(struct backend *b, const struct step *steps, int n_steps,

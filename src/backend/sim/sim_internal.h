@@ -10,8 +10,9 @@
 struct backend_segment {
     struct backend_segment *inner;
     int n_steps;
-    int64_t weight_bytes;          /* read by one run of it */
-    int64_t kv_bytes_per_position; /* read and written, all its attention steps together */
+    int64_t weight_bytes;                         /* read by one run of it, whatever the round */
+    int64_t expert_bytes, expert_bytes_per_token; /* all, and at most those */
+    int64_t kv_bytes_per_position;                /* all its attention steps together */
 };
 
 /* A submitted segment. */
