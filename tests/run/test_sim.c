@@ -10,13 +10,14 @@
 #include "model/model.h"
 #include "run/executor.h"
 
-enum { N_TOKENS = 4, N_CTX = 64, MAX_DEVICES = 4 };
+/* Rounds take turns over sets of tokens: a router must choose every expert in one of them. */
+enum { N_TOKENS = 4, N_SETS = 8, N_CTX = 64, MAX_DEVICES = 4 };
 
 static int n_plans = 3;
 static uint64_t first_seed = 1;
 
 static const char *const models[] = {"llama/llama-f16.gguf", "qwen3/qwen3-f16.gguf",
-                                     "phi3/phi3-f32.gguf"};
+                                     "phi3/phi3-f32.gguf", "qwen3moe/qwen3moe-f32.gguf"};
 
 /* A random plan of a model, ready to run on chaos. */
 struct bench {
@@ -27,7 +28,7 @@ struct bench {
     struct backend *devices[MAX_DEVICES];
     int n_devices;
     struct executor *executor;
-    float *want; /* (N_TOKENS, n_vocab) */
+    float *want[N_SETS]; /* (N_TOKENS, n_vocab) of each set of tokens */
     char what[640];
 };
 
@@ -66,16 +67,22 @@ static void bench_close(struct bench *b) {
     model_close(b->model);
     gguf_close(b->file);
     arena_free(&b->arena);
-    free(b->want);
+    for (int i = 0; i < N_SETS; i++)
+        free(b->want[i]);
 }
 
-/* N_TOKENS tokens from this position on, all rows. Borrowed until the next. */
-static const float *run_round(struct bench *b, int position) {
-    static const int32_t tokens[N_TOKENS] = {5, 77, 300, 12}, rows[N_TOKENS] = {0, 1, 2, 3};
-    static const int32_t page = 0;
-    int32_t positions[N_TOKENS];
-    for (int i = 0; i < N_TOKENS; i++)
+static size_t logits_bytes(const struct bench *b) {
+    return (size_t)N_TOKENS * (size_t)b->model->graph->n_vocab * sizeof(float);
+}
+
+/* A set of tokens from this position on, all rows. Borrowed until the next. */
+static const float *run_round(struct bench *b, int set, int position) {
+    static const int32_t rows[N_TOKENS] = {0, 1, 2, 3}, page = 0;
+    int32_t tokens[N_TOKENS], positions[N_TOKENS];
+    for (int i = 0; i < N_TOKENS; i++) {
+        tokens[i] = (set * 89 + i * 31 + 5) % b->model->graph->n_vocab;
         positions[i] = position + i;
+    }
     const struct round_run run = {.n_tokens = N_TOKENS, .position = position, .pages = &page};
     const struct round round = {.n_tokens = N_TOKENS,
                                 .tokens = tokens,
@@ -92,18 +99,23 @@ static const float *run_round(struct bench *b, int position) {
 /* The round that is run again and again. It finds the cache of one before it (so that every query
  * has a choice of keys, and a wrong one shows), and writes what else it reads of the cache itself:
  * it knows nothing of the last time. */
-static const float *run_again(struct bench *b) {
-    return run_round(b, N_TOKENS);
+static const float *run_again(struct bench *b, int set) {
+    return run_round(b, set, N_TOKENS);
 }
 
-static size_t logits_bytes(const struct bench *b) {
-    return (size_t)N_TOKENS * (size_t)b->model->graph->n_vocab * sizeof(float);
+static void learn_what_is_wanted(struct bench *b) {
+    run_round(b, 0, 0);
+    for (int i = 0; i < N_SETS; i++) {
+        b->want[i] = malloc(logits_bytes(b));
+        memcpy(b->want[i], run_again(b, i), logits_bytes(b));
+    }
 }
 
 /* Rounds until the logits differ from what is wanted in any bit; 0: they did not in n. */
 static int rounds_until_different(struct bench *b, int n) {
-    for (int i = 1; i <= n; i++)
-        if (memcmp(run_again(b), b->want, logits_bytes(b)) != 0) return i;
+    for (int i = 0; i < n; i++)
+        if (memcmp(run_again(b, i % N_SETS), b->want[i % N_SETS], logits_bytes(b)) != 0)
+            return i + 1;
     return 0;
 }
 
@@ -122,9 +134,9 @@ static void restore_wait(struct program_segment *s, int wait, struct program_wai
 /* ---- every wait ---- */
 
 enum {
-    MAX_ROUNDS = 1000,     /* in which a needed wait must show */
-    REDUNDANT_ROUNDS = 20, /* in which a redundant one must not */
-    BUCKETS = 11,
+    MAX_ROUNDS = 400,      /* in which a needed wait must show */
+    REDUNDANT_ROUNDS = 24, /* in which a redundant one must not */
+    BUCKETS = 8,
 };
 static struct counts {
     int n_waits, n_needed;
@@ -155,9 +167,7 @@ static void check_plan(const char *path, int n_devices, uint64_t seed) {
     const struct program *p = executor_program(b.executor);
     const struct replay_case c = {b.model->graph, b.plan, p, N_TOKENS, N_TOKENS};
     assert_false(replay_has_race(&c, -1, -1));
-    run_round(&b, 0);
-    b.want = malloc(logits_bytes(&b));
-    memcpy(b.want, run_again(&b), logits_bytes(&b));
+    learn_what_is_wanted(&b);
     for (int i = 0; i < p->n_segments; i++)
         for (int j = 0; j < p->segments[i].n_waits; j++)
             check_wait(&b, &c, i, j);
