@@ -129,8 +129,12 @@ stage_tests() {
 stage_long() {
     say "== the long forms"
     long_status=0
-    step "200 random plans a model" long-plans build-check/tests/run/test_run_plans 200 1000 ||
-        long_status=1
+    step "200 random plans a model, real and simulated" long-plans \
+        build-check/tests/run/test_run_plans 200 1000 || long_status=1
+    verdict "$long_status"
+    long_status=0
+    step "each wait of 360 programs left out" long-waits \
+        build-check/tests/run/test_run_sim 30 1000 || long_status=1
     verdict "$long_status"
     long_status=0
     if ATS_EXTRA_VOCABS=$(scripts/extra-vocabs) && [ -d "$ATS_EXTRA_VOCABS" ]; then

@@ -1,7 +1,8 @@
 /*
- * Any placement, same answer: random divisions of every operator over two and three CPU devices
- * give the all-CPU logits (--math f32), whole, in chunks and token by token. By hand:
- *   test_run_plans [N] [SEED]     N plans a model, from SEED on; a failure prints its seed
+ * Any placement, same answer: random divisions of every operator over two and three CPU devices,
+ * and over two to four simulated ones whose segments end in any order that their waits allow, give
+ * the all-CPU logits (--math f32), whole, in chunks and token by token. By hand:
+ *   test_run_plans [N] [SEED]     N plans a model and kind, from SEED on; a failure prints its seed
  */
 #include "agree.h"
 
@@ -19,10 +20,27 @@ static uint64_t first_seed = 1;
 
 #define BOUND 1e-3
 
+/* A list of devices for a seed. */
+typedef void devices_fn(char *out, size_t n, uint64_t seed);
+
+static void real_devices(char *out, size_t n, uint64_t seed) {
+    snprintf(out, n, "%s", seed % 3 == 0 ? "cpu,cpu,cpu" : "cpu,cpu");
+}
+
+static void simulated_devices(char *out, size_t n, uint64_t seed) {
+    char one[40];
+    snprintf(one, sizeof one, "sim:chaos:%llu", (unsigned long long)seed);
+    size_t used = (size_t)snprintf(out, n, "%s", one);
+    for (uint64_t i = 0; i < 1 + seed % 3; i++)
+        used += (size_t)snprintf(out + used, n - used, ",%s", one);
+}
+
 static void check_plan(const char *path, const float *want, const int32_t *ids, size_t n,
-                       uint64_t seed) {
+                       devices_fn *devices, uint64_t seed) {
+    char list[200];
     ats_options options = agree_options(path);
-    options.devices = seed % 3 == 0 ? "cpu,cpu,cpu" : "cpu,cpu";
+    devices(list, sizeof list, seed);
+    options.devices = list;
     options.plan_seed = seed;
     options.n_threads = options.n_threads_batch = 1 + (int)(seed % 2);
     ats_engine *e = agree_open(&options);
@@ -32,15 +50,14 @@ static void check_plan(const char *path, const float *want, const int32_t *ids, 
         float *got = agree_logits(e, ids, n, chunks[i]);
         double d = test_max_abs_diff(got, want, n * width);
         if (!(d <= BOUND))
-            fail_msg("%s, plan seed %llu, pieces of %zu: differs by %g", path,
+            fail_msg("%s on %s, plan seed %llu, pieces of %zu: differs by %g", path, list,
                      (unsigned long long)seed, chunks[i], d);
         free(got);
     }
     ats_engine_close(e);
 }
 
-static void random_plans_change_nothing(void **state) {
-    (void)state;
+static void check_plans(devices_fn *devices) {
     enum { N = 70 };
     for (int i = 0; i < N_MODELS; i++) {
         char name[128], path[512];
@@ -55,9 +72,19 @@ static void random_plans_change_nothing(void **state) {
         float *want = agree_logits(e, ids, N, 0);
         ats_engine_close(e);
         for (int j = 0; j < n_plans; j++)
-            check_plan(path, want, ids, N, first_seed + (uint64_t)j);
+            check_plan(path, want, ids, N, devices, first_seed + (uint64_t)j);
         free(want);
     }
+}
+
+static void random_plans_change_nothing(void **state) {
+    (void)state;
+    check_plans(real_devices);
+}
+
+static void nor_does_the_order_of_events(void **state) {
+    (void)state;
+    check_plans(simulated_devices);
 }
 
 /* The default for several devices: blocks split evenly, with several sequences in a round. */
@@ -99,6 +126,7 @@ int main(int argc, char **argv) {
     if (argc > 2) first_seed = strtoull(argv[2], NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_plans_change_nothing),
+        cmocka_unit_test(nor_does_the_order_of_events),
         cmocka_unit_test(even_split_serves_several_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
