@@ -79,7 +79,7 @@ typedef struct ats_options {
     int n_threads_batch; /* prefill; 0: as n_threads */
     ats_kv_type kv_k, kv_v;
     ats_math math;
-    const char *devices; /* "cpu" (default when NULL), "cpu,cpu", ... */
+    const char *devices; /* "cpu" (NULL), "cpu,cpu", ...; for tests "sim:chaos,sim:chaos" */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
                             "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "neon_dot",
                             "neon_i8mm" */

@@ -257,8 +257,11 @@ char *ats_machine_describe(void) {
                   cpu_count_fast(), "memory", "total_bytes", (json_int_t)memory.total_bytes,
                   "available_bytes", (json_int_t)memory.available_bytes);
     json_object_set_new(root, "devices",
-                        json_pack("[{s:s, s:s, s:b, s:s}]", "name", "cpu", "kind", "processor",
-                                  "usable", 1, "note", "all weights and the KV cache"));
+                        json_pack("[{s:s, s:s, s:b, s:s}, {s:s, s:s, s:b, s:s}]", "name", "cpu",
+                                  "kind", "processor", "usable", 1, "note",
+                                  "all weights and the KV cache", "name", "sim", "kind",
+                                  "simulated", "usable", 1, "note",
+                                  "for tests: sim:cpu, sim:gpu, sim:chaos[:SEED]"));
     json_object_set_new(root, "advice", advice_json(&cpu, &memory));
     return print_and_free(root);
 }

@@ -43,4 +43,5 @@ MUST_CHECK ats_status executor_run(struct executor *e, const struct round *round
 void executor_copy_page(struct executor *e, int src, int dst);
 
 void executor_ledger(const struct executor *e, int device, struct executor_ledger *out);
+/* Waits are read from it in every round: a test leaves one out by editing its segment. */
 const struct program *executor_program(const struct executor *e);
