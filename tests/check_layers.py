@@ -36,12 +36,13 @@ FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-DTEST_SOURCE_ROOT=\"\"", "-Iinclude", 
 # Kernel headers written once for all instruction sets are cut like headers but are bodies: each kernels_ISA.c includes
 # them after its own vector words. Headers of one instruction set need its flags, or its compiler.
 BODY = re.compile(r"src/backend/cpu/kernels_body_\w+\.h")
-ISA = re.compile(r"src/backend/cpu/kernels_(?:vec|dot)_(avx2|avxvnni|avx512|neon|neon_dot)\.h")
+ISA = re.compile(r"src/backend/cpu/kernels_(?:vec|dot|tile)_(avx2|avxvnni|avx512|amx|neon|neon_dot)\.h")
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 ISA_FLAGS = {
     "avx2": ("x86_64", AVX2),
     "avxvnni": ("x86_64", AVX2 + ["-mavxvnni"]),
     "avx512": ("x86_64", AVX2 + ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]),
+    "amx": ("x86_64", ["-mamx-tile", "-mamx-int8"]),
     "neon": ("aarch64", []),
     "neon_dot": ("aarch64", ["-march=armv8.2-a+dotprod"]),
 }

@@ -117,6 +117,11 @@ static void one_type(struct check *c, enum dtype type, bool q8) {
         for (size_t r = 0; r < COUNT_OF(n_rows); r++)
             one_shape(c, DATA_RANDOM, type, q8, n_rows[r], some, n_tokens);
     }
+    static const int many[] = {47, 48, 49, 63, 64, 65, 100, 127, 128, 129, 161, 600};
+    for (size_t i = 0; i < COUNT_OF(many); i++) {
+        one_shape(c, DATA_RANDOM, type, q8, 17, some, many[i]);
+        one_shape(c, DATA_RANDOM, type, q8, 40, some, many[i]);
+    }
     for (int data = DATA_ZERO; data < DATA_COUNT; data++) {
         for (int n_tokens = 1; n_tokens < 20; n_tokens += 4)
             one_shape(c, (enum data)data, type, q8, 17, 2 * unit, n_tokens);

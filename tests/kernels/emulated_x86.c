@@ -1,10 +1,11 @@
 /*
  * Sets that few processors have, checked on those with AVX-512: AVX-VNNI's source compiled to the
- * AVX-512 form of the same instruction. This program links these objects in place of the real ones.
+ * AVX-512 form of the same instruction, and AMX's with tiles in plain C. This program links these
+ * objects in place of the real ones.
  */
 #include "check.h"
 
 unsigned check_emulated(const struct cpu_features *features) {
     if (!(features->isa & 1u << ISA_AVX512)) return 0;
-    return 1u << ISA_AVXVNNI;
+    return 1u << ISA_AVXVNNI | 1u << ISA_AMX;
 }

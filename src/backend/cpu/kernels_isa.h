@@ -35,6 +35,7 @@ float kernels_ref_dot(const float *a, const float *b, int n);
 void kernels_avx2_fill(struct kernels *k);
 void kernels_avxvnni_fill(struct kernels *k);
 void kernels_avx512_fill(struct kernels *k);
+void kernels_amx_fill(struct kernels *k);
 void kernels_neon_fill(struct kernels *k);
 void kernels_neon_dot_fill(struct kernels *k);
 
@@ -50,6 +51,17 @@ void kernels_override_by(struct kernels *k, unsigned isa, const struct kernel_se
 
 /* The most that a product over the packed layout takes of its scratch (kernels_body_packed.h). */
 #define PACKED_SCRATCH_BYTES ((size_t)160 << 10)
+
+/* AVX-512's products over packed weights, to which AMX leaves few tokens. */
+extern matmul_packed_q8_fn *const kernels_avx512_packed_q8[N_DTYPES_WEIGHT];
+
+/* The shapes of tiles as LDTILECFG reads them. */
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t n_rows[16];
+};
+_Static_assert(sizeof(struct tile_config) == 64, "defined by the processor");
 
 /* The compiler shall not keep what it has loaded. */
 #define FORGET_MEMORY() __asm__ volatile("" ::: "memory")

@@ -1,0 +1,20 @@
+/* kernels_amx.c with tiles emulated in plain C. */
+#include "backend/cpu/kernels_vec_avx512.h"
+
+#include "tile_emulated.h"
+
+#pragma GCC diagnostic ignored "-Wunused-function" /* of the bodies, what is not taken */
+
+#include "backend/cpu/kernels_body_unpack.h"
+
+#include "backend/cpu/kernels_body_q8.h"
+
+#include "backend/cpu/kernels_body_f32.h"
+
+#include "backend/cpu/kernels_body_packed.h"
+
+#include "backend/cpu/kernels_body_amx.h"
+
+void kernels_amx_fill(struct kernels *k) {
+    amx_fill(k);
+}
