@@ -23,8 +23,11 @@ SMOLLM2 = DATA / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def git_version():
-    r = subprocess.run(["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return r.stdout.strip() or "?"
+    """The commit, and whether anything but results differs from it."""
+    git = ["git", "-C", HERE]
+    commit = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True).stdout.strip()
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)bench/results"], capture_output=True)
+    return (commit or "?") + ("-dirty" if same.returncode == 1 else "")
 
 
 def describe():
@@ -57,16 +60,27 @@ def wait_quiet():
             return
 
 
-def run(command, limit_s):
-    """Run a command on a quiet machine. Returns (stdout, usage); raises RuntimeError with its last words if it fails.
+def bandwidth(root, threads, *what):
+    """GB/s that memory gives right now (bandwidth.c, built below the peers' directory); `what` may be "copy"."""
+    source, program = HERE / "bandwidth.c", root / "bandwidth"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        root.mkdir(parents=True, exist_ok=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-O3", "-march=native", "-pthread", "-o", program, source], check=True)
+    return float(subprocess.run([program, str(threads), *what], capture_output=True, check=True).stdout)
 
-    usage: wall_s, from before fork to after exit; peak_bytes, its greatest resident set, mapped file pages included;
-    foreign, the share of all CPU time that others took meanwhile; clean, whether that was little.
+
+def run(command, limit_s):
+    """Run a command on a quiet machine, in a folder of its own (paths have to be whole ones). Returns (stdout, usage);
+    raises RuntimeError with its last words if it fails.
+
+    usage: stderr, what it said there; wall_s, from before fork to after exit; peak_bytes, its greatest resident set,
+    mapped file pages included; foreign, the share of all CPU time that others took meanwhile; clean, whether that was
+    little.
     """
     wait_quiet()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryDirectory() as folder:
         before, start = busy_s(), time.monotonic()
-        p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder)
         alarm = threading.Timer(limit_s, p.kill)
         alarm.start()
         _, status, used = os.wait4(p.pid, 0)
@@ -80,5 +94,5 @@ def run(command, limit_s):
     if p.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: exit {p.returncode}\n{words[-500:]}")
     whole = wall * os.cpu_count()
-    return text, {"wall_s": wall, "peak_bytes": used.ru_maxrss * 1024, "foreign": foreign_s / whole,
+    return text, {"stderr": words, "wall_s": wall, "peak_bytes": used.ru_maxrss * 1024, "foreign": foreign_s / whole,
                   "clean": foreign_s < max(CLEAN * whole, CLEAN_S)}

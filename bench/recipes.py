@@ -1,6 +1,7 @@
-"""Recipes that fetch and build the peer engines from their PyPI source packages. Used by `peers` and `load`.
+"""Recipes that fetch and build the peer engines from their PyPI source packages, and make the models to run them on.
 
-Needs python3 with venv, a C++ compiler, cmake and ninja. Layout below the peers' directory: dl/ src/ build/ models/ logs/.
+Used by `peers` and `load`. Needs python3 with venv, a C++ compiler, cmake and ninja. Layout below the peers' directory:
+dl/ src/ build/ models/ logs/.
 """
 import os
 import pathlib
@@ -8,14 +9,36 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import typing
+
+import models
+
+
+class Recipe(typing.NamedTuple):
+    package: str    # on PyPI
+    folder: str     # what it unpacks to
+    source: str     # the engine below that
+    out: str        # build folder
+    options: list   # of cmake
+    programs: list
+
 
 TOOLS = ["llama-bench", "llama-completion", "llama-perplexity", "llama-quantize"]
-# name: (PyPI package, its unpacked folder, the engine's source below it, build folder, cmake options, programs)
+LLAMA = ("llama-cpp-python==0.3.36", "llama_cpp_python-0.3.36", "vendor/llama.cpp")
+IK = ("ik-llama-cpp-python==0.1.5", "ik_llama_cpp_python-0.1.5", "vendor/ik_llama.cpp")
+LLAMA_OPTIONS = ["-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
+IK_OPTIONS = ["-DLLAMA_BUILD_TESTS=OFF", "-DGGML_IQK_FA_ALL_QUANTS=OFF"]
+IK_TOOLS = ["llama-bench", "llama-sweep-bench"]
+NATIVE = ["-DGGML_NATIVE=ON"]
+# Both engines read the compiler's own macros besides these options, so -march has to agree with them.
+AVX2 = ["-DGGML_NATIVE=OFF", "-DCMAKE_C_FLAGS=-march=x86-64-v3", "-DCMAKE_CXX_FLAGS=-march=x86-64-v3",
+        *(f"-DGGML_{x}=ON" for x in ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")),
+        *(f"-DGGML_{x}=OFF" for x in ("AVX_VNNI", "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16"))]
 RECIPES = {
-    "llama.cpp": ("llama-cpp-python==0.3.36", "llama_cpp_python-0.3.36", "vendor/llama.cpp", "llama-native",
-                  ["-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"], TOOLS),
-    "ik_llama.cpp": ("ik-llama-cpp-python==0.1.5", "ik_llama_cpp_python-0.1.5", "vendor/ik_llama.cpp", "ik-native",
-                     ["-DLLAMA_BUILD_TESTS=OFF", "-DGGML_IQK_FA_ALL_QUANTS=OFF"], ["llama-bench", "llama-cli"]),
+    "llama.cpp": Recipe(*LLAMA, "llama-native", NATIVE + LLAMA_OPTIONS, TOOLS),
+    "ik_llama.cpp": Recipe(*IK, "ik-native", NATIVE + IK_OPTIONS, IK_TOOLS),
+    "llama.cpp-avx2": Recipe(*LLAMA, "llama-avx2", AVX2 + LLAMA_OPTIONS, ["llama-bench"]),
+    "ik_llama.cpp-avx2": Recipe(*IK, "ik-avx2", AVX2 + IK_OPTIONS, IK_TOOLS),
 }
 # That package leaves out the cmake script that writes common/build-info.cpp from its template.
 IK_BUILD_INFO = """set(BUILD_NUMBER 0)
@@ -57,35 +80,68 @@ def _fetch(root, package, folder, logs):
 
 def build(name, root, jobs):
     """Return the folder of the peer's programs, building them if they are not there."""
-    package, folder, below, out, options, programs = RECIPES[name]
-    logs, build_dir = root / "logs", root / "build" / out
-    if all((build_dir / "bin" / p).exists() for p in programs):
+    r = RECIPES[name]
+    logs, build_dir = root / "logs", root / "build" / r.out
+    if all((build_dir / "bin" / p).exists() for p in r.programs):
         return build_dir / "bin"
     for d in ("dl", "src", "build", "models", "logs"):
         (root / d).mkdir(parents=True, exist_ok=True)
-    source = _fetch(root, package, folder, logs) / below
-    if name == "ik_llama.cpp":
+    source = _fetch(root, r.package, r.folder, logs) / r.source
+    if r.folder == IK[1]:
         gen = source / "common/cmake/build-info-gen-cpp.cmake"
         if not gen.exists():
             gen.parent.mkdir(parents=True, exist_ok=True)
             gen.write_text(IK_BUILD_INFO)
     print(f"building {name} with {jobs} jobs (minutes)", file=sys.stderr)
     launch = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    _do(["cmake", "-S", source, "-B", build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
-         *options, *launch], logs / f"cfg-{out}.log")
-    _do(["nice", "-n", "19", "ninja", f"-j{jobs}", "-C", build_dir, *programs], logs / f"build-{out}.log")
+    _do(["cmake", "-S", source, "-B", build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *r.options, *launch],
+        logs / f"cfg-{r.out}.log")
+    _do(["nice", "-n", "19", "ninja", f"-j{jobs}", "-C", build_dir, *r.programs], logs / f"build-{r.out}.log")
     return build_dir / "bin"
 
 
-def requantise(bin_dir, root, model, kind):
-    """Return a copy of the model in another type, made with the peer's llama-quantize; it says something of speed only."""
-    models = root / "models"
-    models.mkdir(parents=True, exist_ok=True)
-    plain = models / f"{model.stem}-F16.gguf"
-    out = plain if kind == "F16" else models / f"{model.stem}-{kind}.gguf"
-    for path, source, to in ((plain, model, "F16"), (out, plain, kind)):
-        if not path.exists():
-            part = path.with_suffix(".part")
-            _do([bin_dir / "llama-quantize", "--allow-requantize", source, part, to], root / "logs" / f"quantize-{path.stem}.log")
-            part.rename(path)
+def _made(path, command, log):
+    """Run the command, which ends in the file it writes plus `after`, unless that file is there."""
+    if path.exists():
+        return
+    print(f"making {path.name}", file=sys.stderr)
+    part = path.with_name(path.name + ".part")
+    _do([part if c is path else c for c in command], log)
+    part.rename(path)
+
+
+def model_name(model):
+    """What --models calls it: the made ones by name, the others by their file's."""
+    return model if model in models.SHAPES else pathlib.Path(model).stem
+
+
+def plain(bin_dir, root, model, donor):
+    """The model in F16, made or requantised; `donor` gives made ones their vocabulary."""
+    folder, logs = root / "models", root / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    logs.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{model_name(model)}-F16.gguf"
+    if model in models.SHAPES:
+        _made(out, [sys.executable, models.__file__, donor, model, out], logs / f"make-{model}.log")
+    else:
+        _made(out, [bin_dir / "llama-quantize", "--allow-requantize", model, out, "F16"], logs / f"quantize-{out.stem}.log")
+    return out
+
+
+def requantise(bin_dir, root, model, kind, donor):
+    """Return the model in another type, made with the peer's llama-quantize; it says something of speed only.
+
+    model: a name of models.SHAPES or a file's path. MXFP4 goes to attention and feed-forward of a dense model, and to
+    the experts of a mixture. A file whose name ends in the type is taken for itself.
+    """
+    if model not in models.SHAPES and model_name(model).endswith("." + kind):
+        return pathlib.Path(model)
+    source = plain(bin_dir, root, model, donor)
+    if kind == "F16":
+        return source
+    out = root / "models" / f"{model_name(model)}-{kind}.gguf"
+    dense = ["--tensor-type", "attn=mxfp4", "--tensor-type", "ffn=mxfp4"] if model != "moe1b" else []
+    options, to = (dense, "MXFP4_MOE") if kind == "MXFP4" else ([], kind)
+    _made(out, [bin_dir / "llama-quantize", "--allow-requantize", *options, source, out, to],
+          root / "logs" / f"quantize-{out.stem}.log")
     return out
