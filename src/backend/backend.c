@@ -4,6 +4,12 @@
 #include <string.h>
 #include "backend/cpu/cpu.h"
 #include "backend/sim/sim.h"
+#ifdef HAVE_VULKAN
+#include "backend/vulkan/vulkan.h"
+#define DEVICE_NAMES "cpu, vulkan"
+#else
+#define DEVICE_NAMES "cpu"
+#endif
 
 /* The world calls the device that computes: it must do the work in the caller's thread. */
 static ats_status open_sim(const char *name, const struct backend_options *options,
@@ -28,8 +34,24 @@ ats_status backend_open(const char *name, const struct backend_options *options,
                     name, options->peer->name);
     if (strcmp(name, "cpu") == 0) return cpu_backend_open(options, out);
     if (sim_is_name(name)) return open_sim(name, options, out);
+#ifdef HAVE_VULKAN
+    if (strncmp(name, "vulkan", 6) == 0) return vulkan_backend_open(name, options, out);
+#endif
     return fail(ATS_UNSUPPORTED,
-                "there is no device \"%.40s\"; this build has: cpu, and for tests sim:KIND", name);
+                "there is no device \"%.40s\"; this build has: " DEVICE_NAMES
+                ", and for tests sim:KIND",
+                name);
+}
+
+int backend_list_devices(struct backend_device_info *out, int max) {
+#ifdef HAVE_VULKAN
+    return vulkan_backend_list(out, max);
+#else
+    (void)out, (void)max;
+    ats_status none = fail(ATS_UNSUPPORTED, "this build has no Vulkan");
+    (void)none;
+    return 0;
+#endif
 }
 
 void backend_close(struct backend *b) {

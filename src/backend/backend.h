@@ -173,11 +173,21 @@ struct backend_options {
     bool no_repack;                 /* weights stay as the file has them */
 };
 
-/* Opens a device by name: "cpu", or for tests "sim:KIND" (sim/sim.h). UNSUPPORTED names what there
- * is. *out owned. */
+/* Opens a device by name: "cpu", "vulkan" (the best one), "vulkan0", "vulkan1", ..., or for tests
+ * "sim:KIND" (sim/sim.h). UNSUPPORTED names what there is. *out owned. */
 MUST_CHECK ats_status backend_open(const char *name, const struct backend_options *options,
                                    struct backend **out);
 void backend_close(struct backend *b); /* accepts NULL */
+
+/* For `doctor`: a device beside the CPU. */
+struct backend_device_info {
+    char name[24]; /* as backend_open takes it */
+    char kind[24]; /* "discrete GPU", ... */
+    char note[256];
+    bool usable, software;
+};
+/* Fills at most max entries; returns how many there are. 0: the error text says why, once. */
+int backend_list_devices(struct backend_device_info *out, int max);
 
 /* For options and `doctor`: what the CPU backend would use. */
 struct backend_cpu_info {

@@ -245,6 +245,26 @@ static json_t *advice_json(const struct backend_cpu_info *cpu, const struct memo
     return advice;
 }
 
+/* The CPU, then what else there is, or why there is nothing. */
+static json_t *devices_json(void) {
+    struct backend_device_info found[16];
+    json_t *devices = json_pack(
+        "[{s:s, s:s, s:b, s:s}, {s:s, s:s, s:b, s:s}]", "name", "cpu", "kind", "processor",
+        "usable", 1, "note", "all weights and the KV cache", "name", "sim", "kind", "simulated",
+        "usable", 1, "note", "for tests: sim:cpu, sim:gpu, sim:chaos[:SEED]");
+    error_clear();
+    int n = backend_list_devices(found, COUNT_OF(found));
+    for (int i = 0; i < n; i++)
+        json_array_append_new(devices, json_pack("{s:s, s:s, s:b, s:s}", "name", found[i].name,
+                                                 "kind", found[i].kind, "usable",
+                                                 (int)found[i].usable, "note", found[i].note));
+    if (n == 0)
+        json_array_append_new(devices, json_pack("{s:s, s:s, s:b, s:s}", "name", "vulkan", "kind",
+                                                 "GPU", "usable", 0, "note", error_text()));
+    error_clear();
+    return devices;
+}
+
 char *ats_machine_describe(void) {
     struct backend_cpu_info cpu;
     struct memory_info memory;
@@ -256,12 +276,7 @@ char *ats_machine_describe(void) {
                   cpu_count_usable(), "cores_fast", cpu_count_fast(), "threads_default",
                   cpu_count_fast(), "memory", "total_bytes", (json_int_t)memory.total_bytes,
                   "available_bytes", (json_int_t)memory.available_bytes);
-    json_object_set_new(root, "devices",
-                        json_pack("[{s:s, s:s, s:b, s:s}, {s:s, s:s, s:b, s:s}]", "name", "cpu",
-                                  "kind", "processor", "usable", 1, "note",
-                                  "all weights and the KV cache", "name", "sim", "kind",
-                                  "simulated", "usable", 1, "note",
-                                  "for tests: sim:cpu, sim:gpu, sim:chaos[:SEED]"));
+    json_object_set_new(root, "devices", devices_json());
     json_object_set_new(root, "advice", advice_json(&cpu, &memory));
     return print_and_free(root);
 }

@@ -1,0 +1,134 @@
+/* Command buffers, the queue, and the timeline as the host sees it. */
+#include "backend/vulkan/vulkan_internal.h"
+
+#include <stdlib.h>
+#include "base/clock.h"
+
+#define SPIN_NS 60000 /* a wait that ends sooner is not worth the sleep */
+#define NAP_NS  200000000
+
+ats_status vk_commands_open(struct vulkan *v) {
+    VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                    .queueFamilyIndex = v->gpu.family};
+    VK_TRY("a command pool", v->f.CreateCommandPool(v->device, &pool, NULL, &v->pool));
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &info, NULL, &v->timeline));
+    v->f.GetDeviceQueue(v->device, v->gpu.family, 0, &v->queue);
+    return ATS_OK;
+}
+
+void vk_commands_close(struct vulkan *v) {
+    if (v->timeline) v->f.DestroySemaphore(v->device, v->timeline, NULL);
+    if (v->pool) v->f.DestroyCommandPool(v->device, v->pool, NULL);
+}
+
+ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out) {
+    VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                        .commandPool = v->pool,
+                                        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                        .commandBufferCount = 1};
+    VK_TRY("a command buffer", v->f.AllocateCommandBuffers(v->device, &info, out));
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkResult result = v->f.BeginCommandBuffer(*out, &begin);
+    if (result >= 0) return ATS_OK;
+    v->f.FreeCommandBuffers(v->device, v->pool, 1, out);
+    return vk_fail(result, "recording");
+}
+
+static void barrier(const struct vulkan *v, VkCommandBuffer c, VkPipelineStageFlags to,
+                    VkAccessFlags access) {
+    const VkPipelineStageFlags work =
+        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
+                              .srcAccessMask =
+                                  VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                              .dstAccessMask = access};
+    v->f.CmdPipelineBarrier(c, work, to, 0, 1, &memory, 0, NULL, 0, NULL);
+}
+
+void vk_barrier(const struct vulkan *v, VkCommandBuffer c) {
+    barrier(v, c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
+                VK_ACCESS_TRANSFER_WRITE_BIT);
+}
+
+void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
+    barrier(v, c, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+}
+
+/* For tests: the n-th submission loses the device. */
+static VkResult queue_submit(struct vulkan *v, const VkSubmitInfo *info, uint32_t n) {
+    if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
+    return v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
+}
+
+/* Pieces go one by one, so that the driver's watchdog sees each by itself. */
+ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t value) {
+    VkTimelineSemaphoreSubmitInfo timeline = {.sType =
+                                                  VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                              .signalSemaphoreValueCount = 1,
+                                              .pSignalSemaphoreValues = &value};
+    VkResult result = VK_SUCCESS;
+    pthread_mutex_lock(&v->queue_lock);
+    for (size_t i = 0; i < list->n && result >= 0; i++) {
+        bool last = i + 1 == list->n;
+        VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                             .pNext = last ? &timeline : NULL,
+                             .commandBufferCount = 1,
+                             .pCommandBuffers = &list->items[i],
+                             .signalSemaphoreCount = last,
+                             .pSignalSemaphores = &v->timeline};
+        result = queue_submit(v, &info, 1);
+    }
+    pthread_mutex_unlock(&v->queue_lock);
+    if (result < 0) return vk_fail(result, "a submission");
+    return ATS_OK;
+}
+
+ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
+    uint64_t reached = 0, start = clock_ns();
+    do {
+        VK_TRY("reading the timeline",
+               v->f.GetSemaphoreCounterValue(v->device, v->timeline, &reached));
+        if (reached >= value) return ATS_OK;
+    } while (clock_ns() - start < SPIN_NS);
+    VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                .semaphoreCount = 1,
+                                .pSemaphores = &v->timeline,
+                                .pValues = &value};
+    VkResult result;
+    do { /* a device that was lost answers with an error, one that works with patience */
+        result = v->f.WaitSemaphores(v->device, &info, NAP_NS);
+    } while (result == VK_TIMEOUT);
+    if (result < 0) return vk_fail(result, "waiting for the device");
+    return ATS_OK;
+}
+
+static ats_status copy_now(struct vulkan *v, VkCommandBuffer c, VkBuffer from, VkBuffer to,
+                           const VkBufferCopy *regions, uint32_t n) {
+    vk_barrier(v, c);
+    v->f.CmdCopyBuffer(c, from, to, n, regions);
+    vk_barrier(v, c);
+    VK_TRY("recording", v->f.EndCommandBuffer(c));
+    VkSubmitInfo info = {
+        .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &c};
+    VkResult result = queue_submit(v, &info, 1);
+    if (result >= 0) result = v->f.QueueWaitIdle(v->queue);
+    if (result < 0) return vk_fail(result, "a copy");
+    return ATS_OK;
+}
+
+ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to, const VkBufferCopy *regions,
+                       uint32_t n) {
+    VkCommandBuffer c;
+    pthread_mutex_lock(&v->queue_lock);
+    ats_status status = vk_commands_begin(v, &c);
+    if (status == ATS_OK) {
+        status = copy_now(v, c, from, to, regions, n);
+        v->f.FreeCommandBuffers(v->device, v->pool, 1, &c);
+    }
+    pthread_mutex_unlock(&v->queue_lock);
+    return status;
+}

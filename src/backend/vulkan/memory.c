@@ -1,0 +1,147 @@
+/* Device memory: one buffer over each allocation, and views of it. */
+#include "backend/vulkan/vulkan_internal.h"
+
+#include <string.h>
+
+enum {
+    USAGE = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
+            VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+    REACHABLE = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+    CACHED = VK_MEMORY_PROPERTY_HOST_CACHED_BIT,
+    OWN = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+};
+
+/* How well a type of memory serves a place; -1: not at all. */
+static int rank(const struct vulkan *v, enum vk_place place, VkMemoryPropertyFlags flags) {
+    bool reachable = (flags & REACHABLE) == REACHABLE, own = flags & OWN;
+    if (flags & VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT) return -1;
+    if (place == PLACE_HOST) return reachable ? 1 + 2 * !!(flags & CACHED) : -1;
+    /* on a card of its own, the part of the memory that the host sees may be small */
+    bool window = reachable && v->gpu.kind == GPU_DISCRETE;
+    return (own ? 4 : 1) - 2 * window;
+}
+
+static int best_type(const struct vulkan *v, enum vk_place place, uint32_t allowed) {
+    int best = -1, best_rank = -1;
+    for (uint32_t i = 0; i < v->gpu.memory.memoryTypeCount; i++) {
+        if (!(allowed >> i & 1)) continue;
+        int r = rank(v, place, v->gpu.memory.memoryTypes[i].propertyFlags);
+        if (r > best_rank) best = (int)i, best_rank = r;
+    }
+    return best;
+}
+
+/* For tests: the n-th allocation of the device fails. */
+static VkResult allocate(struct vulkan *v, const VkMemoryAllocateInfo *info, VkDeviceMemory *out) {
+    if (v->fail_allocation && --v->fail_allocation == 0) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return v->f.AllocateMemory(v->device, info, NULL, out);
+}
+
+static VkResult map_block(struct vulkan *v, int type, enum vk_place place, struct vk_block *b) {
+    VkMemoryPropertyFlags flags = v->gpu.memory.memoryTypes[type].propertyFlags;
+    bool wanted = place == PLACE_HOST || (v->gpu.host_vram && v->gpu.kind != GPU_DISCRETE);
+    if (!wanted || (flags & REACHABLE) != REACHABLE) return VK_SUCCESS;
+    void *mapped = NULL;
+    VkResult result = v->f.MapMemory(v->device, b->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    b->mapped = mapped;
+    return result;
+}
+
+static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_block *b) {
+    VkBufferCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = b->bytes, .usage = USAGE};
+    VkResult result = v->f.CreateBuffer(v->device, &info, NULL, &b->buffer);
+    if (result < 0) return result;
+    VkMemoryRequirements needs;
+    v->f.GetBufferMemoryRequirements(v->device, b->buffer, &needs);
+    int type = best_type(v, place, needs.memoryTypeBits);
+    if (type < 0) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    VkMemoryAllocateInfo memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                   .allocationSize = needs.size,
+                                   .memoryTypeIndex = (uint32_t)type};
+    if ((result = allocate(v, &memory, &b->memory)) < 0) return result;
+    if ((result = v->f.BindBufferMemory(v->device, b->buffer, b->memory, 0)) < 0) return result;
+    return map_block(v, type, place, b);
+}
+
+ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_place place, const char *what,
+                         struct vk_block *out) {
+    *out = (struct vk_block){.bytes = round_up(max_size(bytes, 4), 256)};
+    if (out->bytes > v->gpu.max_allocation || out->bytes < bytes) {
+        *out = (struct vk_block){0};
+        return fail(ATS_NO_MEMORY, "%s: %s needs %zu bytes, one allocation takes %llu", v->name,
+                    what, bytes, (unsigned long long)v->gpu.max_allocation);
+    }
+    VkResult result = fill_block(v, place, out);
+    if (result >= 0) return ATS_OK;
+    vk_block_close(v, out);
+    ats_status status = vk_fail(result, "allocating memory");
+    return fail_in(status, "%s: %s of %zu bytes", v->name, what, bytes);
+}
+
+static VkResult fill_import(struct vulkan *v, void *memory, struct vk_block *b) {
+    const VkExternalMemoryHandleTypeFlagBits handle =
+        VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+    VkMemoryHostPointerPropertiesEXT host = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    VkResult result = v->f.GetMemoryHostPointerPropertiesEXT(v->device, handle, memory, &host);
+    if (result < 0) return result;
+    VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+        .handleTypes = (VkExternalMemoryHandleTypeFlags)handle};
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .pNext = &external,
+                               .size = b->bytes,
+                               .usage = USAGE};
+    if ((result = v->f.CreateBuffer(v->device, &info, NULL, &b->buffer)) < 0) return result;
+    VkMemoryRequirements needs;
+    v->f.GetBufferMemoryRequirements(v->device, b->buffer, &needs);
+    int type = best_type(v, PLACE_HOST, needs.memoryTypeBits & host.memoryTypeBits);
+    if (type < 0 || needs.size > b->bytes) return VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    VkImportMemoryHostPointerInfoEXT import = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = handle,
+        .pHostPointer = memory};
+    VkMemoryAllocateInfo allocation = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = &import,
+                                       .allocationSize = b->bytes,
+                                       .memoryTypeIndex = (uint32_t)type};
+    if ((result = allocate(v, &allocation, &b->memory)) < 0) return result;
+    b->mapped = memory;
+    return v->f.BindBufferMemory(v->device, b->buffer, b->memory, 0);
+}
+
+/* Drivers do not check the alignment: we do. The pages of pages_alloc are whole. */
+ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes, struct vk_block *out) {
+    size_t align = (size_t)v->gpu.import_align;
+    *out = (struct vk_block){.bytes = round_up(max_size(bytes, 1), align)};
+    VkResult result = VK_ERROR_FEATURE_NOT_PRESENT;
+    bool fits =
+        (uintptr_t)memory % align == 0 && align <= 4096 && out->bytes <= v->gpu.max_allocation;
+    if (v->gpu.import && v->f.GetMemoryHostPointerPropertiesEXT && fits)
+        result = fill_import(v, memory, out);
+    if (result >= 0) return ATS_OK;
+    vk_block_close(v, out);
+    return fail(ATS_UNSUPPORTED, "%s cannot reach the program's memory itself", v->name);
+}
+
+void vk_block_close(struct vulkan *v, struct vk_block *b) {
+    if (b->buffer) v->f.DestroyBuffer(v->device, b->buffer, NULL);
+    if (b->memory) v->f.FreeMemory(v->device, b->memory, NULL); /* unmaps it */
+    *b = (struct vk_block){0};
+}
+
+ats_status vk_view_open(const struct vulkan *v, const struct vk_block *block, size_t offset,
+                        size_t bytes, const char *what, struct vk_view *out) {
+    size_t align = (size_t)v->gpu.properties.limits.minStorageBufferOffsetAlignment;
+    size_t begin = offset / align * align;
+    size_t end = min_size(round_up(offset + bytes, 4), block->bytes);
+    REQUIRE(begin < end);
+    *out = (struct vk_view){.buffer = block->buffer,
+                            .offset = begin,
+                            .range = end - begin,
+                            .word = (int32_t)((offset - begin) / 4)};
+    if (end - begin <= v->gpu.max_range) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "%s: %s has %zu bytes, a shader sees at most %llu", v->name, what,
+                bytes, (unsigned long long)v->gpu.max_range);
+}

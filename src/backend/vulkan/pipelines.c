@@ -1,0 +1,147 @@
+/* Shaders, compiled at build time to SPIR-V, become pipelines when a segment needs them. */
+#include "backend/vulkan/vulkan_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers that shaders/types.glsl repeats. */
+_Static_assert(DTYPE_F32 == 0 && DTYPE_F16 == 1 && DTYPE_BF16 == 2 && DTYPE_Q8_0 == 3 &&
+                   DTYPE_Q4_0 == 4 && DTYPE_Q4_1 == 5 && DTYPE_Q5_0 == 6 && DTYPE_Q5_1 == 7,
+               "types.glsl");
+_Static_assert(DTYPE_Q2_K == 8 && DTYPE_Q3_K == 9 && DTYPE_Q4_K == 10 && DTYPE_Q5_K == 11 &&
+                   DTYPE_Q6_K == 12 && DTYPE_IQ4_NL == 13 && DTYPE_IQ4_XS == 14 &&
+                   DTYPE_MXFP4 == 15,
+               "types.glsl");
+_Static_assert(KV_F32 == 0 && KV_F16 == 1 && KV_Q8_0 == 2, "types.glsl");
+
+static const uint32_t embed_words[] =
+#include "embed.inc"
+    ;
+static const uint32_t embed_raw_words[] =
+#include "embed_raw.inc"
+    ;
+static const uint32_t norm_words[] =
+#include "norm.inc"
+    ;
+static const uint32_t product_words[] =
+#include "product.inc"
+    ;
+static const uint32_t product_q8_words[] =
+#include "product_q8.inc"
+    ;
+static const uint32_t product_q8_idot_words[] =
+#include "product_q8_idot.inc"
+    ;
+static const uint32_t product_raw_words[] =
+#include "product_raw.inc"
+    ;
+static const uint32_t quantise_words[] =
+#include "quantise.inc"
+    ;
+static const uint32_t rope_words[] =
+#include "rope.inc"
+    ;
+static const uint32_t kv_store_words[] =
+#include "kv_store.inc"
+    ;
+static const uint32_t attention_words[] =
+#include "attention.inc"
+    ;
+static const uint32_t gated_words[] =
+#include "gated.inc"
+    ;
+static const uint32_t add_words[] =
+#include "add.inc"
+    ;
+static const uint32_t copy_words[] =
+#include "copy.inc"
+    ;
+
+static const struct {
+    const char *name;
+    const uint32_t *words;
+    size_t bytes;
+} shaders[SHADER_COUNT] = {
+#define SHADER_ENTRY(upper, lower) {#lower, lower##_words, sizeof lower##_words},
+    VK_SHADER_MAP(SHADER_ENTRY)
+#undef SHADER_ENTRY
+};
+
+ats_status vk_pipelines_open(struct vulkan *v) {
+    VkDescriptorSetLayoutBinding bindings[VK_MAX_BINDINGS];
+    for (uint32_t i = 0; i < VK_MAX_BINDINGS; i++)
+        bindings[i] =
+            (VkDescriptorSetLayoutBinding){.binding = i,
+                                           .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                           .descriptorCount = 1,
+                                           .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+    VkDescriptorSetLayoutCreateInfo set = {.sType =
+                                               VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                           .bindingCount = VK_MAX_BINDINGS,
+                                           .pBindings = bindings};
+    VK_TRY("a descriptor layout",
+           v->f.CreateDescriptorSetLayout(v->device, &set, NULL, &v->set_layout));
+    VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VK_MAX_PUSH * sizeof(int32_t)};
+    VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                         .setLayoutCount = 1,
+                                         .pSetLayouts = &v->set_layout,
+                                         .pushConstantRangeCount = 1,
+                                         .pPushConstantRanges = &push};
+    VK_TRY("a pipeline layout", v->f.CreatePipelineLayout(v->device, &layout, NULL, &v->layout));
+    return ATS_OK;
+}
+
+void vk_pipelines_close(struct vulkan *v) {
+    for (size_t i = 0; i < v->n_pipelines; i++)
+        v->f.DestroyPipeline(v->device, v->pipelines[i].handle, NULL);
+    free(v->pipelines);
+    for (int i = 0; i < SHADER_COUNT; i++)
+        if (v->modules[i]) v->f.DestroyShaderModule(v->device, v->modules[i], NULL);
+    if (v->layout) v->f.DestroyPipelineLayout(v->device, v->layout, NULL);
+    if (v->set_layout) v->f.DestroyDescriptorSetLayout(v->device, v->set_layout, NULL);
+}
+
+static ats_status module_get(struct vulkan *v, enum vk_shader shader, VkShaderModule *out) {
+    if (!v->modules[shader]) {
+        VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                         .codeSize = shaders[shader].bytes,
+                                         .pCode = shaders[shader].words};
+        VK_TRY(shaders[shader].name,
+               v->f.CreateShaderModule(v->device, &info, NULL, &v->modules[shader]));
+    }
+    *out = v->modules[shader];
+    return ATS_OK;
+}
+
+ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
+                           const int32_t constants[VK_MAX_CONSTANTS], VkPipeline *out) {
+    struct vk_pipeline p = {.shader = shader};
+    memcpy(p.constants, constants, sizeof p.constants);
+    for (size_t i = 0; i < v->n_pipelines; i++) {
+        const struct vk_pipeline *have = &v->pipelines[i];
+        if (have->shader != shader || memcmp(have->constants, constants, sizeof p.constants) != 0)
+            continue;
+        *out = have->handle;
+        return ATS_OK;
+    }
+    VkSpecializationMapEntry entries[VK_MAX_CONSTANTS];
+    for (uint32_t i = 0; i < VK_MAX_CONSTANTS; i++)
+        entries[i] = (VkSpecializationMapEntry){i, i * (uint32_t)sizeof(int32_t), sizeof(int32_t)};
+    VkSpecializationInfo special = {VK_MAX_CONSTANTS, entries, sizeof p.constants, p.constants};
+    VkShaderModule module = VK_NULL_HANDLE;
+    TRY(module_get(v, shader, &module));
+    VkComputePipelineCreateInfo info = {
+        .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+        .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                  .stage = VK_SHADER_STAGE_COMPUTE_BIT,
+                  .module = module,
+                  .pName = "main",
+                  .pSpecializationInfo = &special},
+        .layout = v->layout};
+    VK_TRY(shaders[shader].name,
+           v->f.CreateComputePipelines(v->device, VK_NULL_HANDLE, 1, &info, NULL, &p.handle));
+    GROW(v->pipelines, v->n_pipelines, v->cap_pipelines, 1);
+    v->pipelines[v->n_pipelines++] = p;
+    *out = p.handle;
+    return ATS_OK;
+}

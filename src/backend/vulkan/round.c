@@ -1,0 +1,150 @@
+/* What changes from round to round, in memory that recorded commands read. */
+#include "backend/vulkan/vulkan_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SECTION_ALIGN   256
+#define MAX_TABLE_WORDS ((size_t)1 << 20) /* of page tables, 4 MiB */
+
+/* Words of the arrays, in their order; page tables come last. */
+static size_t table_at(const struct backend_limits *l) {
+    return VK_ROUND_HEADER + 4 * (size_t)l->n_tokens + (size_t)l->n_rows;
+}
+
+size_t vk_round_layout(struct vulkan *v, const struct backend_limits *l) {
+    size_t pages = (size_t)(l->n_ctx >> KV_PAGE_TOKENS_LOG2) + 1;
+    size_t table = max_size(pages, min_size(pages * (size_t)l->n_tokens, MAX_TABLE_WORDS));
+    v->cap_words = table_at(l) + table;
+    v->at_ropes = round_up(v->cap_words * 4, SECTION_ALIGN);
+    size_t rope = round_up((size_t)l->n_tokens * (size_t)l->max_head_dim * 4, SECTION_ALIGN);
+    v->at_grids = v->at_ropes + VK_MAX_ROPES * rope;
+    return v->at_grids + VK_MAX_GRIDS * sizeof(VkDispatchIndirectCommand);
+}
+
+size_t vk_rope_offset(const struct vulkan *v, int index) {
+    return v->at_ropes + (v->at_grids - v->at_ropes) / VK_MAX_ROPES * (size_t)index;
+}
+
+int vk_grid_index(struct vulkan *v, struct vk_grid grid) {
+    for (int i = 0; i < v->n_grids; i++) {
+        const struct vk_grid *g = &v->grids[i];
+        if (g->x == grid.x && g->lines == grid.lines && g->tile == grid.tile) return i;
+    }
+    if (v->n_grids == VK_MAX_GRIDS) return -1;
+    v->grids[v->n_grids] = grid;
+    return v->n_grids++;
+}
+
+/* Ops come and go with their graphs; what counts is their numbers. */
+static bool same_rope(const struct rope_params *a, const struct vk_rope *b) {
+    return a->n_rot == b->n_rot && memcmp(&a->magnitude, &b->magnitude, sizeof a->magnitude) == 0 &&
+           memcmp(a->inv_freq, b->inv_freq, (size_t)a->n_rot / 2 * sizeof *a->inv_freq) == 0;
+}
+
+int vk_rope_index(struct vulkan *v, const struct graph_op *op) {
+    const struct rope_params *p = &op->p.rope;
+    REQUIRE(p->n_rot <= v->limits.max_head_dim);
+    for (int i = 0; i < v->n_ropes; i++)
+        if (same_rope(p, &v->ropes[i])) return i;
+    if (v->n_ropes == VK_MAX_ROPES || p->n_rot > VK_MAX_HEAD_DIM) return -1;
+    struct vk_rope *r = &v->ropes[v->n_ropes];
+    r->n_rot = p->n_rot;
+    r->magnitude = p->magnitude;
+    memcpy(r->inv_freq, p->inv_freq, (size_t)p->n_rot / 2 * sizeof *p->inv_freq);
+    return v->n_ropes++;
+}
+
+/* ---- writing ---- */
+
+/* The integers of a round at `out`; returns how many words, 0: they do not fit. */
+static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *out) {
+    const int n = v->limits.n_tokens;
+    const int at_token = VK_ROUND_HEADER, at_position = at_token + n, at_pages = at_position + n;
+    const int at_angle = at_pages + n, at_row = at_angle + n; /* angles: for the host to compare */
+    const int32_t header[VK_ROUND_HEADER] = {r->n_tokens, r->n_rows, at_token, at_position,
+                                             at_pages,    at_row,    at_angle, 0};
+    memcpy(out, header, sizeof header);
+    memcpy(out + at_token, r->tokens, (size_t)r->n_tokens * sizeof *out);
+    memcpy(out + at_angle, r->positions, (size_t)r->n_tokens * sizeof *out);
+    if (r->n_rows) memcpy(out + at_row, r->rows, (size_t)r->n_rows * sizeof *out);
+    size_t at = table_at(&v->limits);
+    for (int i = 0; i < r->n_runs; i++) {
+        const struct round_run *run = &r->runs[i];
+        if (run->n_tokens == 0) continue;
+        size_t pages = (size_t)((run->position + run->n_tokens - 1) >> KV_PAGE_TOKENS_LOG2) + 1;
+        if (at + pages > v->cap_words) return 0;
+        for (int j = 0; j < run->n_tokens; j++) {
+            out[at_position + run->token_begin + j] = run->position + j;
+            out[at_pages + run->token_begin + j] = (int32_t)at;
+        }
+        memcpy(out + at, run->pages, pages * sizeof *out);
+        at += pages;
+    }
+    return at;
+}
+
+/* Written in whole, the words of tokens that this round does not have included: they are those of
+ * an older one, and read by nobody. */
+static bool holds(const struct vulkan *v, const int32_t *words, size_t n) {
+    return n == v->used_words && memcmp(words, v->round_words[0], n * sizeof *words) == 0 &&
+           v->n_ropes == v->n_ropes_written && v->n_grids == v->n_grids_written;
+}
+
+/* One line of cos and sin a token; angles are exact in double. */
+static void write_rope(const struct vk_rope *p, const struct round *r, float *out) {
+    int half = p->n_rot / 2;
+    for (int t = 0; t < r->n_tokens; t++, out += p->n_rot)
+        for (int j = 0; j < half; j++) {
+            double angle = (double)r->positions[t] * (double)p->inv_freq[j];
+            out[j] = (float)(cos(angle) * (double)p->magnitude);
+            out[half + j] = (float)(sin(angle) * (double)p->magnitude);
+        }
+}
+
+static void write_grids(struct vulkan *v, const struct round *r) {
+    VkDispatchIndirectCommand *out = (void *)(v->round_block.mapped + v->at_grids);
+    for (int i = 0; i < v->n_grids; i++) {
+        const struct vk_grid *g = &v->grids[i];
+        int n = g->lines == LINES_ROWS ? r->n_rows : r->n_tokens;
+        out[i] =
+            (VkDispatchIndirectCommand){(uint32_t)g->x, (uint32_t)((n + g->tile - 1) / g->tile), 1};
+    }
+}
+
+ats_status vk_round_write(struct vulkan *v, const struct round *round) {
+    int32_t *words = v->round_words[1];
+    memcpy(words, v->round_words[0], table_at(&v->limits) * sizeof *words);
+    size_t n = lay_out(v, round, words);
+    if (n == 0) return fail(ATS_UNSUPPORTED, "%s: a round of too many pages", v->name);
+    if (holds(v, words, n)) return ATS_OK;
+    TRY(vk_wait_value(v, v->last_value));
+    memcpy(v->round_block.mapped, words, n * sizeof *words);
+    for (int i = 0; i < v->n_ropes; i++)
+        write_rope(&v->ropes[i], round,
+                   (float *)(void *)(v->round_block.mapped + vk_rope_offset(v, i)));
+    write_grids(v, round);
+    v->round_words[1] = v->round_words[0];
+    v->round_words[0] = words;
+    v->used_words = n;
+    v->n_ropes_written = v->n_ropes;
+    v->n_grids_written = v->n_grids;
+    return ATS_OK;
+}
+
+/* ---- an exchange that cannot be shared ---- */
+
+void vk_mirror_copy(struct vulkan *v, const struct backend_segment *s, const struct round *round,
+                    bool write) {
+    for (size_t i = 0; i < s->n_mirrors; i++) {
+        const struct vk_mirror *m = &s->mirrors[i];
+        int lines = m->rows ? round->n_rows : round->n_tokens;
+        if (m->write != write) continue;
+        for (int line = 0; line < lines; line++) {
+            int64_t at = m->span.offset_bytes +
+                         4 * ((int64_t)line * m->span.stride + m->begin - m->span.first);
+            uint8_t *theirs = (uint8_t *)v->limits.exchange + at, *own = v->exchange.mapped + at;
+            memcpy(write ? theirs : own, write ? own : theirs, (size_t)(m->end - m->begin) * 4);
+        }
+    }
+}

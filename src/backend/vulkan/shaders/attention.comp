@@ -1,0 +1,131 @@
+/* One query head of one token over its sequence's pages, with a streaming softmax: fixed ranges of
+ * 256 keys, merged in order. Lanes share the keys of a range for scores, the columns for values. */
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_shader_16bit_storage : require
+#include "common.glsl"
+#include "types.glsl"
+layout(local_size_x_id = 0) in; /* LANES, a power of two */
+layout(constant_id = 1) const int LANES = 8;
+layout(constant_id = 2) const int DIM = 64;
+layout(constant_id = 3) const int TYPE_K = KV_F16;
+layout(constant_id = 4) const int TYPE_V = KV_F16;
+const int RANGE = 256;
+const int MINE = (DIM + LANES - 1) / LANES; /* columns of a lane */
+
+layout(push_constant) uniform Push {
+    int q_off, q_stride, out_off, out_stride;
+    int group;     /* query heads of a KV head */
+    int n_kv_heads; /* of the pages */
+    int window;    /* keys seen; 0: all */
+    float scale;
+} p;
+layout(std430, set = 0, binding = 1) readonly buffer Query {
+    float query[];
+};
+layout(std430, set = 0, binding = 2) readonly buffer KeyWords {
+    float k_words[];
+};
+layout(std430, set = 0, binding = 2) readonly buffer KeyHalves {
+    uint16_t k_halves[];
+};
+layout(std430, set = 0, binding = 3) readonly buffer ValueWords {
+    float v_words[];
+};
+layout(std430, set = 0, binding = 3) readonly buffer ValueHalves {
+    uint16_t v_halves[];
+};
+layout(std430, set = 0, binding = 4) writeonly buffer Out {
+    float out_[];
+};
+shared float q[DIM];
+shared float score[RANGE];
+shared float part[LANES];
+
+float byte_of(uint pair, int c) { return float(bitfieldExtract(int(pair), 8 * (c & 1), 8)); }
+
+float key(int row, int c) {
+    if (TYPE_K == KV_F32) return k_words[row * DIM + c];
+    if (TYPE_K == KV_F16) return half_to_float(uint(k_halves[row * DIM + c]));
+    int at = row * (DIM / 32 * 17) + c / 32 * 17;
+    return half_to_float(uint(k_halves[at])) * byte_of(uint(k_halves[at + 1 + (c & 31) / 2]), c);
+}
+float value(int row, int c) {
+    if (TYPE_V == KV_F32) return v_words[row * DIM + c];
+    if (TYPE_V == KV_F16) return half_to_float(uint(v_halves[row * DIM + c]));
+    int at = row * (DIM / 32 * 17) + c / 32 * 17;
+    return half_to_float(uint(v_halves[at])) * byte_of(uint(v_halves[at + 1 + (c & 31) / 2]), c);
+}
+
+/* Of all lanes' x. */
+float max_all(int lane, float x) {
+    barrier();
+    part[lane] = x;
+    for (int n = LANES / 2; n > 0; n /= 2) {
+        barrier();
+        if (lane < n) part[lane] = max(part[lane], part[lane + n]);
+    }
+    barrier();
+    return part[0];
+}
+float sum_all(int lane, float x) {
+    barrier();
+    part[lane] = x;
+    for (int n = LANES / 2; n > 0; n /= 2) {
+        barrier();
+        if (lane < n) part[lane] += part[lane + n];
+    }
+    barrier();
+    return part[0];
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), t = int(gl_WorkGroupID.y);
+    int position = round_position(t), head = h / p.group, from = p.q_off + t * p.q_stride + h * DIM;
+    int first = p.window > 0 ? max(0, position + 1 - p.window) : 0;
+    float top = -1e38, sum = 0.0;
+    float acc[MINE];
+    for (int i = 0; i < MINE; i++)
+        acc[i] = 0.0;
+    for (int c = lane; c < DIM; c += LANES)
+        q[c] = query[from + c];
+    for (int start = first / RANGE * RANGE; start <= position; start += RANGE) {
+        int begin = max(first, start), end = min(start + RANGE, position + 1);
+        float most = -3e38, exps = 0.0;
+        barrier();
+        for (int k = begin + lane; k < end; k += LANES) {
+            int row = ((round_page(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            float dot_ = 0.0;
+            for (int c = 0; c < DIM; c++)
+                dot_ = fma(q[c], key(row, c), dot_);
+            score[k - start] = dot_ * p.scale;
+            most = max(most, dot_ * p.scale);
+        }
+        most = max_all(lane, most);
+        for (int k = begin + lane; k < end; k += LANES) {
+            float e = exp_f32(score[k - start] - most);
+            score[k - start] = e;
+            exps += e;
+        }
+        exps = sum_all(lane, exps);
+        float both = max(top, most), old = exp_f32(top - both), new_ = exp_f32(most - both);
+        if (start == first / RANGE * RANGE) old = 0.0;
+        float mine[MINE];
+        for (int i = 0; i < MINE; i++)
+            mine[i] = 0.0;
+        for (int k = begin; k < end; k++) {
+            int row = ((round_page(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            float e = score[k - start];
+            for (int i = 0; i < MINE; i++)
+                if (lane + i * LANES < DIM) mine[i] = fma(e, value(row, lane + i * LANES), mine[i]);
+        }
+        for (int i = 0; i < MINE; i++)
+            acc[i] = acc[i] * old + mine[i] * new_;
+        sum = sum * old + exps * new_;
+        top = both;
+    }
+    float inverse = divide(1.0, sum);
+    for (int i = 0; i < MINE; i++)
+        if (lane + i * LANES < DIM)
+            out_[p.out_off + t * p.out_stride + h * DIM + lane + i * LANES] = acc[i] * inverse;
+}

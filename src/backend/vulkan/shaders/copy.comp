@@ -1,0 +1,25 @@
+/* Columns of every line, or of the wanted rows of the input. */
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+layout(local_size_x_id = 0) in;
+
+layout(push_constant) uniform Push {
+    int rows;
+    int gather; /* line j of out is line row(j) of in */
+    int begin, end;
+    int in_off, in_stride, out_off, out_stride;
+} p;
+layout(std430, set = 0, binding = 1) readonly buffer In {
+    uint x[]; /* bits: what is copied is not looked at */
+};
+layout(std430, set = 0, binding = 2) writeonly buffer Out {
+    uint out_[];
+};
+
+void main() {
+    int column = p.begin + int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
+    if (column >= p.end || line >= round_lines(p.rows)) return;
+    int from = p.gather != 0 ? round_row(line) : line;
+    out_[p.out_off + line * p.out_stride + column] = x[p.in_off + from * p.in_stride + column];
+}

@@ -1,0 +1,55 @@
+/* Keys or values of a round into their pages: a lane up to 32 elements of a head of a token. */
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_shader_16bit_storage : require
+#include "common.glsl"
+#include "types.glsl"
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const int TYPE = KV_F16;
+
+layout(push_constant) uniform Push {
+    int in_off, in_stride;
+    int n_heads, head_dim;
+} p;
+layout(std430, set = 0, binding = 1) readonly buffer In {
+    float x[];
+};
+layout(std430, set = 0, binding = 2) writeonly buffer Words {
+    float words[];
+};
+layout(std430, set = 0, binding = 2) writeonly buffer Halves {
+    uint16_t halves[];
+};
+
+void store_q8(int row, int c, int from) {
+    int to = row * (p.head_dim / 32 * 17) + c / 32 * 17;
+    float most = 0.0;
+    for (int i = 0; i < 32; i++)
+        most = max(most, abs(x[from + i]));
+    bool zero = most < Q8_MIN_MAX;
+    float inverse = zero ? 0.0 : divide(127.0, most);
+    halves[to] = uint16_t(half_from_float(zero ? 0.0 : divide(most, 127.0)));
+    for (int i = 0; i < 16; i++) {
+        int low = int(roundEven(x[from + 2 * i] * inverse)), high = int(roundEven(x[from + 2 * i + 1] * inverse));
+        halves[to + 1 + i] = uint16_t(uint(low & 255) | uint(high & 255) << 8);
+    }
+}
+
+void main() {
+    int chunks = (p.head_dim + 31) / 32, item = int(gl_GlobalInvocationID.x), t = int(gl_WorkGroupID.y);
+    int head = item / chunks, c = item % chunks * 32;
+    if (head >= p.n_heads || t >= round_.n_tokens) return;
+    int position = round_position(t);
+    int row = ((round_page(t, position) * p.n_heads + head) << 6) + (position & 63);
+    int from = p.in_off + t * p.in_stride + head * p.head_dim + c;
+    if (TYPE == KV_Q8_0) {
+        store_q8(row, c, from);
+        return;
+    }
+    for (int i = 0; i < min(32, p.head_dim - c); i++) {
+        if (TYPE == KV_F32)
+            words[row * p.head_dim + c + i] = x[from + i];
+        else
+            halves[row * p.head_dim + c + i] = uint16_t(half_from_float(x[from + i]));
+    }
+}

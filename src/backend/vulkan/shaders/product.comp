@@ -1,0 +1,44 @@
+/* out = W in (+ bias), class f32, packed weights: a lane a row, 16 rows and TILE lines a
+ * work-group. The blocks of a row are dealt to SPLIT lanes and added in their order. */
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "types.glsl"
+layout(local_size_x_id = 0) in; /* 16 * SPLIT */
+layout(constant_id = 1) const int TYPE = Q8_0;
+layout(constant_id = 2) const int TILE = 1;
+layout(constant_id = 3) const int SPLIT = 1;
+layout(constant_id = 4) const bool BIAS = false;
+#include "packed.glsl"
+#include "product.glsl"
+
+layout(std430, set = 0, binding = 2) readonly buffer In {
+    float x[];
+};
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), r = lane & 15, n = round_lines(p.rows);
+    int first = int(gl_WorkGroupID.y) * TILE, n_blocks = p.n_cols / 32;
+    int group = int(gl_WorkGroupID.x) * p.group_words, scale_at = group + n_blocks * CODE_WORDS;
+    float acc[TILE];
+    int line[TILE];
+    for (int t = 0; t < TILE; t++) {
+        acc[t] = 0.0;
+        line[t] = p.in_off + min(first + t, n - 1) * p.in_stride;
+    }
+    for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
+        vec2 scale, least;
+        scales(scale_at, b, r, scale, least);
+        for (int g = 0; g < 8; g++) {
+            vec4 q = weights(codes(group + b * CODE_WORDS + r, g), g, scale, least);
+            for (int t = 0; t < TILE; t++) {
+                int at = line[t] + 32 * b + 4 * g;
+                acc[t] = fma(q.x, x[at], acc[t]);
+                acc[t] = fma(q.y, x[at + 1], acc[t]);
+                acc[t] = fma(q.z, x[at + 2], acc[t]);
+                acc[t] = fma(q.w, x[at + 3], acc[t]);
+            }
+        }
+    }
+    finish(acc, lane, first, n);
+}

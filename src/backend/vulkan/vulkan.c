@@ -1,0 +1,447 @@
+/* A Vulkan device behind backend.h: opening it, its memory, its timeline. */
+#include "backend/vulkan/vulkan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "backend/vulkan/vulkan_internal.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+static uint64_t now(struct backend *b) {
+    (void)b;
+    return clock_ns();
+}
+
+/* ---- host memory ---- */
+
+/* Memory that the device and the CPU reach at full speed. */
+static ats_status host_alloc(struct backend *b, size_t bytes, void **out) {
+    struct vulkan *v = vulkan_of(b);
+    *out = NULL;
+    struct vk_block *block = xcalloc(1, sizeof *block);
+    ats_status status = vk_block_open(v, bytes, PLACE_HOST, "host memory", block);
+    if (status != ATS_OK) {
+        free(block);
+        return status;
+    }
+    memset(block->mapped, 0, block->bytes);
+    block->next = v->hosts;
+    v->hosts = block;
+    *out = block->mapped;
+    return ATS_OK;
+}
+
+static void host_free(struct backend *b, void *p, size_t bytes) {
+    struct vulkan *v = vulkan_of(b);
+    (void)bytes;
+    for (struct vk_block **at = &v->hosts; p && *at; at = &(*at)->next) {
+        if ((*at)->mapped != p) continue;
+        struct vk_block *block = *at;
+        *at = block->next;
+        vk_block_close(v, block);
+        free(block);
+        return;
+    }
+}
+
+/* ---- work memory ---- */
+
+static size_t q8_bytes(const struct backend_limits *l) {
+    return (size_t)max_int(l->n_tokens, l->n_rows) * vk_q8_line_words(l->max_cols + 31) * 4;
+}
+
+static int64_t work_bytes(struct backend *b, const struct backend_limits *l) {
+    struct vulkan count = {.limits = *l};
+    (void)b;
+    return l->local_bytes + (int64_t)(q8_bytes(l) + vk_round_layout(&count, l));
+}
+
+/* The executor's exchange: our own memory, else its pages as they are, else a copy. */
+static ats_status open_exchange(struct vulkan *v, const struct backend_limits *l) {
+    for (const struct vk_block *h = v->hosts; h; h = h->next)
+        if (h->mapped == l->exchange) {
+            v->exchange = *h;
+            return ATS_OK;
+        }
+    if (l->exchange_bytes == 0 ||
+        vk_block_import(v, l->exchange, (size_t)l->exchange_bytes, &v->exchange) == ATS_OK) {
+        v->owns_exchange = true;
+        return ATS_OK;
+    }
+    log_msg(LOG_INFO, "%s; what it shares with others is copied", error_text());
+    error_clear();
+    v->owns_exchange = v->mirrored = true;
+    return vk_block_open(v, (size_t)l->exchange_bytes, PLACE_HOST, "a copy of the exchange",
+                         &v->exchange);
+}
+
+static ats_status reserve(struct backend *b, const struct backend_limits *l) {
+    struct vulkan *v = vulkan_of(b);
+    REQUIRE(!v->reserved);
+    uint32_t most = v->gpu.properties.limits.maxComputeWorkGroupCount[1];
+    if ((uint32_t)max_int(l->n_tokens, l->n_rows) > most)
+        return fail(ATS_UNSUPPORTED, "%s: a round of more than %u tokens", v->name, most);
+    v->limits = *l;
+    size_t round = vk_round_layout(v, l);
+    TRY(vk_block_open(v, (size_t)l->local_bytes, PLACE_DEVICE, "work memory", &v->local));
+    TRY(vk_block_open(v, q8_bytes(l), PLACE_DEVICE, "work memory", &v->work));
+    TRY(vk_block_open(v, round, PLACE_HOST, "the round's numbers", &v->round_block));
+    TRY(open_exchange(v, l));
+    memset(v->round_block.mapped, 0, v->round_block.bytes);
+    for (int i = 0; i < 2; i++)
+        v->round_words[i] = xcalloc(v->cap_words, sizeof(int32_t));
+    v->reserved = true;
+    return ATS_OK;
+}
+
+static ats_status weights_ready(struct backend *b) {
+    (void)b; /* they are when vk_weight_load returns */
+    return ATS_OK;
+}
+
+/* ---- what stopped the device ---- */
+
+static void stop(struct vulkan *v, ats_status status) {
+    pthread_mutex_lock(&v->lock);
+    if (v->status == ATS_OK) {
+        v->status = status;
+        snprintf(v->status_text, sizeof v->status_text, "%s", error_text());
+        log_msg(LOG_ERROR, "%s stopped: %s", v->name, v->status_text);
+    }
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* The caller holds the lock. */
+static ats_status stopped(struct vulkan *v) {
+    if (v->status == ATS_OK) return ATS_OK;
+    return fail(v->status, "%s", v->status_text);
+}
+
+static void kv_copy_page(struct backend *b, struct backend_kv *kv, int src, int dst) {
+    struct vulkan *v = vulkan_of(b);
+    ats_status status = vk_kv_copy(v, kv, src, dst);
+    if (status != ATS_OK) stop(v, status); /* the next wait says so */
+}
+
+/* ---- the timeline ---- */
+
+static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
+    struct backend_segment *s = job->segment;
+    if (s->last_value) TRY(vk_wait_value(v, s->last_value)); /* it may not run beside itself */
+    TRY(vk_round_write(v, job->round));
+    if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
+    const struct vk_commands *list =
+        &s->commands[job->round->n_tokens == 1 ? VARIANT_ONE : VARIANT_MANY];
+    TRY(vk_submit(v, list, job->value));
+    s->last_value = v->last_value = job->value;
+    if (!v->mirrored) return ATS_OK;
+    TRY(vk_wait_value(v, job->value));
+    vk_mirror_copy(v, s, job->round, true);
+    return ATS_OK;
+}
+
+/* Others' waits fail only when they are lost, and then the executor hears it from them. */
+static void run_job(struct vulkan *v, const struct vk_job *job) {
+    for (int i = 0; i < job->n_waits; i++) {
+        struct backend *other = job->waits[i].backend;
+        ats_status lost = other->fn->wait(other, job->waits[i].value);
+        (void)lost;
+    }
+    pthread_mutex_lock(&v->lock);
+    bool lost = v->status != ATS_OK;
+    pthread_mutex_unlock(&v->lock);
+    ats_status status = lost ? ATS_OK : run_segment(v, job);
+    if (status != ATS_OK) stop(v, status);
+    pthread_mutex_lock(&v->lock);
+    v->submitted = job->value;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
+static void *run_queue(void *arg) {
+    struct vulkan *v = arg;
+    pthread_mutex_lock(&v->lock);
+    for (;;) {
+        while ((!v->queue_head || v->busy) && !v->closing)
+            pthread_cond_wait(&v->changed, &v->lock);
+        struct vk_job *job = v->queue_head;
+        if (!job) break;
+        v->queue_head = job->next;
+        v->busy = true;
+        pthread_mutex_unlock(&v->lock);
+        run_job(v, job);
+        pthread_mutex_lock(&v->lock);
+        v->busy = false;
+        job->next = v->spare;
+        v->spare = job;
+    }
+    pthread_mutex_unlock(&v->lock);
+    return NULL;
+}
+
+/* The caller holds the lock. */
+static struct vk_job *take_job(struct vulkan *v) {
+    struct vk_job *job = v->spare;
+    if (job)
+        v->spare = job->next;
+    else
+        job = xmalloc(sizeof *job);
+    return job;
+}
+
+/* What waits for nobody, behind nothing, goes to the device at once; the rest through the thread,
+ * which does the waiting. */
+static ats_status submit(struct backend *b, struct backend_segment *s, const struct round *round,
+                         const struct backend_wait *waits, int n_waits, uint64_t value) {
+    struct vulkan *v = vulkan_of(b);
+    REQUIRE(n_waits <= VK_MAX_WAITS);
+    pthread_mutex_lock(&v->lock);
+    ats_status status = stopped(v);
+    if (status != ATS_OK) {
+        pthread_mutex_unlock(&v->lock);
+        return status;
+    }
+    struct vk_job *job = take_job(v);
+    *job = (struct vk_job){.segment = s, .round = round, .n_waits = n_waits, .value = value};
+    if (n_waits) memcpy(job->waits, waits, (size_t)n_waits * sizeof *waits);
+    bool direct = n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
+    if (direct) {
+        v->busy = true;
+        pthread_mutex_unlock(&v->lock);
+        run_job(v, job);
+        pthread_mutex_lock(&v->lock);
+        v->busy = false;
+        job->next = v->spare;
+        v->spare = job;
+    } else {
+        struct vk_job **end = &v->queue_head;
+        while (*end)
+            end = &(*end)->next;
+        *end = job;
+    }
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+    return ATS_OK;
+}
+
+static ats_status wait_value(struct backend *b, uint64_t value) {
+    struct vulkan *v = vulkan_of(b);
+    pthread_mutex_lock(&v->lock);
+    while (v->submitted < value && v->status == ATS_OK)
+        pthread_cond_wait(&v->changed, &v->lock);
+    ats_status status = stopped(v);
+    pthread_mutex_unlock(&v->lock);
+    if (status != ATS_OK || value == 0) return status;
+    status = vk_wait_value(v, value);
+    if (status != ATS_OK) stop(v, status);
+    return status;
+}
+
+/* ---- opening ---- */
+
+static void close_blocks(struct vulkan *v, struct vk_block *list) {
+    while (list) {
+        struct vk_block *next = list->next;
+        vk_block_close(v, list);
+        free(list);
+        list = next;
+    }
+}
+
+static void close_thread(struct vulkan *v) {
+    pthread_mutex_lock(&v->lock);
+    v->closing = true;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+    if (v->has_thread) thread_join(&v->thread);
+}
+
+static void close_device(struct vulkan *v) {
+    if (!v->device || !v->f.DeviceWaitIdle) return;
+    v->f.DeviceWaitIdle(v->device); /* an error changes nothing here */
+    vk_commands_close(v);
+    vk_pipelines_close(v);
+    if (v->owns_exchange) vk_block_close(v, &v->exchange);
+    vk_block_close(v, &v->local);
+    vk_block_close(v, &v->work);
+    vk_block_close(v, &v->round_block);
+    vk_block_close(v, &v->staging);
+    close_blocks(v, v->weights);
+    close_blocks(v, v->hosts);
+    v->f.DestroyDevice(v->device, NULL);
+}
+
+static void close_backend(struct backend *b) {
+    struct vulkan *v = vulkan_of(b);
+    close_thread(v);
+    close_device(v);
+    vk_instance_close(&v->instance);
+    while (v->spare) {
+        struct vk_job *job = v->spare;
+        v->spare = job->next;
+        free(job);
+    }
+    free(v->round_words[0]);
+    free(v->round_words[1]);
+    pthread_mutex_destroy(&v->queue_lock);
+    pthread_mutex_destroy(&v->lock);
+    pthread_cond_destroy(&v->changed);
+    free(v);
+}
+
+static const struct backend_vtable vulkan_vtable = {
+    .close = close_backend,
+    .now = now,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .work_bytes = work_bytes,
+    .reserve = reserve,
+    .weight_bytes = vk_weight_bytes,
+    .weight_load = vk_weight_load,
+    .weights_ready = weights_ready,
+    .weight_free = vk_weight_free,
+    .kv_open = vk_kv_open,
+    .kv_close = vk_kv_close,
+    .kv_copy_page = kv_copy_page,
+    .segment_build = vk_segment_build,
+    .segment_free = vk_segment_free,
+    .submit = submit,
+    .wait = wait_value,
+};
+
+/* Only what the shaders use is asked for. */
+static ats_status create_device(struct vulkan *v) {
+    const float priority = 1;
+    const char *extensions[2];
+    uint32_t n_extensions = 0;
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+        .shaderIntegerDotProduct = VK_TRUE};
+    if (v->gpu.idot) extensions[n_extensions++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+    if (v->gpu.import) extensions[n_extensions++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
+    VkPhysicalDeviceVulkan12Features v12 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+        .pNext = v->gpu.idot ? &dot : NULL,
+        .timelineSemaphore = VK_TRUE};
+    VkPhysicalDeviceVulkan11Features v11 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
+        .pNext = &v12,
+        .storageBuffer16BitAccess = VK_TRUE};
+    VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                     .queueFamilyIndex = v->gpu.family,
+                                     .queueCount = 1,
+                                     .pQueuePriorities = &priority};
+    VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                               .pNext = &v11,
+                               .queueCreateInfoCount = 1,
+                               .pQueueCreateInfos = &queue,
+                               .enabledExtensionCount = n_extensions,
+                               .ppEnabledExtensionNames = extensions};
+    VK_TRY("opening the device", v->instance.CreateDevice(v->gpu.handle, &info, NULL, &v->device));
+    return vk_functions_load(&v->instance, v->device, &v->f);
+}
+
+/* Discrete before integrated before virtual; software only if there is nothing else. */
+static int best_gpu(const struct vk_gpu *gpus, int n) {
+    int best = -1;
+    for (int i = 0; i < n; i++)
+        if (gpus[i].usable && (best < 0 || gpus[i].kind < gpus[best].kind)) best = i;
+    return best;
+}
+
+/* "vulkan" or "vulkanN". */
+static ats_status choose_gpu(struct vulkan *v, const char *name) {
+    struct vk_gpu gpus[VK_MAX_GPUS];
+    int n = vk_gpus_read(&v->instance, gpus), index = -1;
+    const char *number = name + strlen("vulkan");
+    if (n == 0) return fail(ATS_UNSUPPORTED, "no Vulkan driver offers a device");
+    if (!*number) {
+        index = best_gpu(gpus, n);
+    } else {
+        char *end;
+        unsigned long wanted = strtoul(number, &end, 10);
+        if (*end || wanted >= (unsigned long)n)
+            return fail(ATS_UNSUPPORTED, "there is no device \"%.40s\"; Vulkan has %d", name, n);
+        index = (int)wanted;
+    }
+    if (index < 0) return fail(ATS_UNSUPPORTED, "no Vulkan device can be used: %s", gpus[0].lacks);
+    v->gpu = gpus[index];
+    snprintf(v->name, sizeof v->name, "vulkan%d", index);
+    if (!v->gpu.usable)
+        return fail(ATS_UNSUPPORTED, "%s (%s) cannot be used: %s", v->name,
+                    v->gpu.properties.deviceName, v->gpu.lacks);
+    if (v->gpu.kind == GPU_SOFTWARE)
+        log_msg(LOG_WARN, "%s is a software device (%s): right, but slow", v->name,
+                v->gpu.properties.deviceName);
+    return ATS_OK;
+}
+
+static ats_status open_backend(struct vulkan *v, const char *name) {
+    TRY(vk_instance_open(&v->instance));
+    TRY(choose_gpu(v, name));
+    bool software = v->gpu.kind == GPU_SOFTWARE; /* there, lanes are a loop and barriers dear */
+    v->lanes = software ? 16 : 64;
+    v->split = software ? 1 : 4;
+    v->fail_allocation = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
+    v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
+    TRY(create_device(v));
+    TRY(vk_commands_open(v));
+    TRY(vk_pipelines_open(v));
+    TRY(thread_start(&v->thread, run_queue, v));
+    v->has_thread = true;
+    return ATS_OK;
+}
+
+ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
+                               struct backend **out) {
+    (void)options; /* they are the CPU's */
+    *out = NULL;
+    struct vulkan *v = xcalloc(1, sizeof *v);
+    v->base = (struct backend){&vulkan_vtable, v->name, false};
+    pthread_mutex_init(&v->queue_lock, NULL);
+    pthread_mutex_init(&v->lock, NULL);
+    pthread_cond_init(&v->changed, NULL);
+    ats_status status = open_backend(v, name);
+    if (status != ATS_OK) {
+        close_backend(&v->base);
+        return status;
+    }
+    *out = &v->base;
+    return ATS_OK;
+}
+
+/* ---- the list ---- */
+
+static void describe(const struct vk_gpu *g, int index, struct backend_device_info *out) {
+    *out = (struct backend_device_info){.usable = g->usable, .software = g->kind == GPU_SOFTWARE};
+    snprintf(out->name, sizeof out->name, "vulkan%d", index);
+    snprintf(out->kind, sizeof out->kind, "%s", vk_gpu_kind_name(g->kind));
+    if (!g->usable) {
+        snprintf(out->note, sizeof out->note, "%s: %s", g->properties.deviceName, g->lacks);
+        return;
+    }
+    snprintf(out->note, sizeof out->note, "%s; %.1f GiB, %.1f %s; subgroups of %u%s%s%s%s%s",
+             g->properties.deviceName, (double)g->heap_bytes / (1 << 30),
+             (double)g->free_bytes / (1 << 30), g->budget ? "free" : "assumed free", g->subgroup,
+             g->fp16 ? ", 16-bit floats" : "",
+             g->idot ? g->idot_fast ? ", fast integer dots" : ", integer dots" : "",
+             g->import ? ", host memory in place" : "", g->transfer_queue ? ", copy queue" : "",
+             g->kind == GPU_SOFTWARE ? ", only when named" : "");
+}
+
+int vulkan_backend_list(struct backend_device_info *out, int max) {
+    struct vk_instance instance;
+    struct vk_gpu gpus[VK_MAX_GPUS];
+    if (vk_instance_open(&instance) != ATS_OK) return 0;
+    int n = min_int(vk_gpus_read(&instance, gpus), max);
+    for (int i = 0; i < n; i++)
+        describe(&gpus[i], i, &out[i]);
+    vk_instance_close(&instance);
+    if (n == 0) {
+        ats_status none = fail(ATS_UNSUPPORTED, "no Vulkan driver offers a device");
+        (void)none;
+    }
+    return n;
+}

@@ -1,0 +1,12 @@
+/* The door to the Vulkan backend: opening a device, and what devices there are. */
+#pragma once
+
+#include "backend/backend.h"
+
+/* "vulkan": the best device that is not software, else the software one; "vulkan0", "vulkan1", ...:
+ * that of the list. UNSUPPORTED: no loader, no driver, no such device. *out owned. */
+MUST_CHECK ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
+                                          struct backend **out);
+/* Fills at most max entries; returns how many devices there are. If Vulkan is not there: 0, and the
+ * reason is this thread's error text. */
+int vulkan_backend_list(struct backend_device_info *out, int max);

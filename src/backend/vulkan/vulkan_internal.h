@@ -1,0 +1,269 @@
+/*
+ * What the files of the Vulkan backend share: api.c (functions), device.c (which device, what it
+ * can), memory.c (blocks and views), pipelines.c (shaders), upload.c (weights, KV), record.c (steps
+ * become dispatches), vulkan.c (rounds, the timeline, the interface).
+ *
+ * A segment is recorded once, twice over: for rounds of one token and for larger ones. All that
+ * changes from round to round (tokens, positions, pages, rows, how many lines) is read from the
+ * round block, memory that the host writes before a submission; the sizes of dispatches too.
+ */
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/vulkan/api.h"
+#include "base/arena.h"
+#include "base/threads.h"
+
+enum {
+    VK_MAX_GPUS = 16,
+    VK_MAX_BINDINGS = 5,
+    VK_MAX_PUSH = 16, /* words of push constants: 64 bytes */
+    VK_MAX_GRIDS = 4096,
+    VK_MAX_ROPES = 8,
+    VK_MAX_WAITS = 8,
+    VK_TILE = 8,         /* lines that a product takes together in larger rounds */
+    VK_ROUND_HEADER = 8, /* words; see common.glsl */
+    VK_MAX_HEAD_DIM = 512,
+};
+
+/* ---- which device ---- */
+
+enum vk_gpu_kind { GPU_DISCRETE, GPU_INTEGRATED, GPU_VIRTUAL, GPU_SOFTWARE, GPU_OTHER };
+/* A physical device. What ATSINFER_VK_DISABLE names is off here as if it were not there. */
+struct vk_gpu {
+    VkPhysicalDevice handle;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    enum vk_gpu_kind kind;
+    uint32_t family; /* of the compute queue */
+    bool usable;     /* else `lacks` says why not */
+    const char *lacks;
+    bool fp16, idot, import, transfer_queue, host_vram, budget;
+    bool idot_fast;                  /* the device says that it gains by it */
+    uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
+    uint32_t subgroup;
+    uint64_t import_align, max_range, max_allocation;
+};
+/* Devices of the instance in the driver's order. Returns how many. */
+int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
+const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
+/* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
+uint64_t vk_switch(const char *name);
+
+/* ---- memory ---- */
+
+enum vk_place { PLACE_DEVICE, PLACE_HOST };
+/* One allocation with one buffer over it. */
+struct vk_block {
+    struct vk_block *next;
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+    size_t bytes, used;
+    uint8_t *mapped; /* NULL: not reachable by the host */
+};
+/* Part of a buffer as a shader sees it. */
+struct vk_view {
+    VkBuffer buffer;
+    VkDeviceSize offset, range;
+    int32_t word; /* where its first element stands behind offset, in words of 4 bytes */
+};
+
+struct backend_weight {
+    struct weight_source s; /* data is gone */
+    const struct vk_block *block;
+    size_t offset, bytes;
+    bool packed;
+    size_t unit_bytes; /* a group of 16 rows, or a row */
+};
+struct backend_kv {
+    struct kv_layout layout;
+    struct vk_block k, v;
+    size_t k_page, v_page; /* bytes */
+};
+
+/* ---- shaders ---- */
+
+#define VK_SHADER_MAP(X)                                                                           \
+    X(EMBED, embed)                                                                                \
+    X(EMBED_RAW, embed_raw)                                                                        \
+    X(NORM, norm)                                                                                  \
+    X(PRODUCT, product)                                                                            \
+    X(PRODUCT_Q8, product_q8)                                                                      \
+    X(PRODUCT_Q8_IDOT, product_q8_idot)                                                            \
+    X(PRODUCT_RAW, product_raw)                                                                    \
+    X(QUANTISE, quantise)                                                                          \
+    X(ROPE, rope)                                                                                  \
+    X(KV_STORE, kv_store)                                                                          \
+    X(ATTENTION, attention)                                                                        \
+    X(GATED, gated)                                                                                \
+    X(ADD, add)                                                                                    \
+    X(COPY, copy)
+enum vk_shader {
+#define SHADER_ENUM(upper, lower) SHADER_##upper,
+    VK_SHADER_MAP(SHADER_ENUM) SHADER_COUNT
+#undef SHADER_ENUM
+};
+enum { VK_MAX_CONSTANTS = 6 };
+/* A shader with its constants; constants[0] is the size of a work-group. */
+struct vk_pipeline {
+    enum vk_shader shader;
+    int32_t constants[VK_MAX_CONSTANTS];
+    VkPipeline handle;
+};
+
+/* ---- segments ---- */
+
+/* How many work-groups: x is recorded, y depends on the round. */
+enum vk_lines { LINES_TOKENS, LINES_ROWS };
+struct vk_grid {
+    int x;
+    enum vk_lines lines;
+    int tile; /* lines of a work-group */
+};
+struct vk_commands {
+    VkCommandBuffer *items; /* submitted in this order */
+    size_t n, cap;
+};
+enum { VARIANT_ONE, VARIANT_MANY, N_VARIANTS }; /* rounds of one token; larger ones */
+
+/* A rectangle of the exchange that a segment reads or writes: only if it cannot be shared. */
+struct vk_mirror {
+    struct span span;
+    int begin, end;
+    bool rows, write;
+};
+struct backend_segment {
+    VkDescriptorPool pool;
+    struct vk_commands commands[N_VARIANTS];
+    struct vk_mirror *mirrors;
+    size_t n_mirrors, cap_mirrors;
+    uint64_t last_value; /* of its last submission */
+};
+
+struct vk_job {
+    struct vk_job *next;
+    struct backend_segment *segment;
+    const struct round *round;
+    struct backend_wait waits[VK_MAX_WAITS];
+    int n_waits;
+    uint64_t value;
+};
+
+struct vulkan {
+    struct backend base;
+    char name[24];
+    struct vk_instance instance;
+    struct vk_gpu gpu;
+    VkDevice device;
+    struct vk_functions f;
+    VkQueue queue;
+    pthread_mutex_t queue_lock; /* of the queue and the command pool */
+    VkCommandPool pool;
+    VkSemaphore timeline;
+    VkDescriptorSetLayout set_layout;
+    VkPipelineLayout layout;
+    VkShaderModule modules[SHADER_COUNT];
+    struct vk_pipeline *pipelines;
+    size_t n_pipelines, cap_pipelines;
+    uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
+    int lanes; /* of a work-group that is free to choose; a power of two */
+    int split; /* lanes that share a row of a packed product */
+
+    struct backend_limits limits;
+    bool reserved;
+    struct vk_block local, exchange, round_block, work, staging;
+    bool owns_exchange;       /* else it is one of hosts */
+    bool mirrored;            /* the exchange is a copy: bytes go over before and after a segment */
+    int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */
+    struct vk_block *hosts;   /* given out by host_alloc */
+    struct vk_block *weights; /* the newest first */
+    size_t cap_words, used_words; /* of the integers: room, and how many were written */
+    size_t at_ropes, at_grids;    /* sections of round_block behind the integers */
+    int n_grids_written;
+    struct vk_grid grids[VK_MAX_GRIDS];
+    int n_grids;
+    struct vk_rope {
+        int n_rot;
+        float magnitude, inv_freq[VK_MAX_HEAD_DIM / 2];
+    } ropes[VK_MAX_ROPES];
+    int n_ropes, n_ropes_written;
+    uint64_t last_value; /* that was handed to the queue */
+
+    struct thread thread;
+    bool has_thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    struct vk_job *queue_head; /* oldest first */
+    struct vk_job *spare;      /* jobs to be used again */
+    bool busy, closing;
+    uint64_t submitted;    /* values up to this are on their way */
+    ats_status status;     /* what stopped the device */
+    char status_text[256]; /* and its text */
+};
+
+static inline struct vulkan *vulkan_of(struct backend *b) {
+    return CONTAINER_OF(b, struct vulkan, base);
+}
+
+/* memory.c */
+MUST_CHECK ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_place place,
+                                    const char *what, struct vk_block *out);
+/* The same over host memory; UNSUPPORTED if the device cannot. */
+MUST_CHECK ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes,
+                                      struct vk_block *out);
+void vk_block_close(struct vulkan *v, struct vk_block *block); /* accepts a zeroed one */
+/* Bytes [offset, offset + bytes) as a view; UNSUPPORTED above the device's limit. */
+MUST_CHECK ats_status vk_view_open(const struct vulkan *v, const struct vk_block *block,
+                                   size_t offset, size_t bytes, const char *what,
+                                   struct vk_view *out);
+
+/* pipelines.c */
+MUST_CHECK ats_status vk_pipelines_open(struct vulkan *v);
+void vk_pipelines_close(struct vulkan *v);
+/* Made once for each set of constants. */
+MUST_CHECK ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
+                                      const int32_t constants[VK_MAX_CONSTANTS], VkPipeline *out);
+
+/* upload.c */
+int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source);
+ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
+                          struct backend_weight **out);
+void vk_weight_free(struct backend *b, struct backend_weight *w);
+ats_status vk_kv_open(struct backend *b, const struct kv_layout *layout, struct backend_kv **out);
+void vk_kv_close(struct backend *b, struct backend_kv *kv);
+ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst);
+
+/* record.c */
+ats_status vk_segment_build(struct backend *b, const struct step *steps, int n_steps,
+                            struct backend_segment **out);
+void vk_segment_free(struct backend *b, struct backend_segment *s);
+size_t vk_q8_line_words(int n_cols); /* of an input in class q8 */
+
+/* commands.c */
+MUST_CHECK ats_status vk_commands_open(struct vulkan *v);
+void vk_commands_close(struct vulkan *v);
+/* A command buffer that is being recorded. The caller holds queue_lock. */
+MUST_CHECK ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out);
+/* What the device did before is done, and seen by what it does after. */
+void vk_barrier(const struct vulkan *v, VkCommandBuffer c);
+/* Ends a segment: its writes are seen by whoever waited for it on the host. */
+void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c);
+/* All of a list; the last one sets the timeline to value. */
+MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t value);
+/* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
+MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
+/* Copies now, outside of rounds, n regions; returns when they are done. */
+MUST_CHECK ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to,
+                                  const VkBufferCopy *regions, uint32_t n);
+
+/* round.c */
+/* Bytes of the round block; its sections are set. */
+size_t vk_round_layout(struct vulkan *v, const struct backend_limits *limits);
+/* Makes the round block hold this round; waits for the device if it still reads another. */
+MUST_CHECK ats_status vk_round_write(struct vulkan *v, const struct round *round);
+int vk_grid_index(struct vulkan *v, struct vk_grid grid);       /* -1: too many */
+int vk_rope_index(struct vulkan *v, const struct graph_op *op); /* -1: too many */
+size_t vk_rope_offset(const struct vulkan *v, int index);       /* in the round block */
+/* Copies the rectangles that are written (or read) to (from) the executor's exchange. */
+void vk_mirror_copy(struct vulkan *v, const struct backend_segment *s, const struct round *round,
+                    bool write);
