@@ -61,6 +61,7 @@ need() {
 has_header() { printf '#include <%s>\n' "$1" | gcc -E -; }
 has_library() { pkg-config --exists "$1"; }
 has_pip() { python3 -m pip --version; }
+has_file() { ls "$@" | grep -q .; }
 
 need_build() {
     need gcc has gcc
@@ -71,6 +72,9 @@ need_build() {
     need libjansson-dev has_library jansson
     need libutf8proc-dev has_library libutf8proc
     need libedit-dev has_library libedit
+    need libvulkan-dev has_header vulkan/vulkan_core.h
+    need glslc has glslc
+    need mesa-vulkan-drivers has_file /usr/share/vulkan/icd.d /etc/vulkan/icd.d
 }
 need_fetch() {
     need python3 has python3

@@ -20,6 +20,9 @@ need_check() {
     need libcmocka-dev has_library cmocka
     need libpcre2-dev has_library libpcre2-8
     need python3 has python3
+    need spirv-tools has spirv-val
+    need vulkan-validationlayers has_file \
+        /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json
 }
 # What reads the completion scripts and the man page that the program prints.
 need_readers() {

@@ -1,6 +1,9 @@
 #include "rig.h"
 
 #include <math.h>
+#include <stdatomic.h>
+#include "base/file.h"
+#include "base/log.h"
 
 #define BUFFER_FLOATS ((size_t)RIG_TOKENS * RIG_STRIDE)
 #define SPACE_FLOATS  (RIG_BUFFERS * BUFFER_FLOATS)
@@ -12,8 +15,8 @@ struct backend_options rig_options(int n_threads, const char *isa) {
     return o;
 }
 
-static void reserve(struct rig *r, const struct backend_options *options) {
-    TEST_OK(backend_open("cpu", options, &r->b));
+static void reserve(struct rig *r, const char *device, const struct backend_options *options) {
+    TEST_OK(backend_open(device, options, &r->b));
     r->limits = (struct backend_limits){.n_tokens = RIG_TOKENS,
                                         .n_rows = RIG_ROWS,
                                         .n_ctx = RIG_CTX,
@@ -28,27 +31,62 @@ static void reserve(struct rig *r, const struct backend_options *options) {
     rng_seed(&r->rng, 1);
 }
 
-void rig_open(struct rig *r, const struct backend_options *options) {
+void rig_open_on(struct rig *r, const char *device, const struct backend_options *options) {
     memset(r, 0, sizeof *r);
-    r->exchange = aligned_alloc(64, SPACE_FLOATS * sizeof(float));
+    void *exchange; /* pages of its own, so that a device may take them as they are */
+    TEST_OK(pages_alloc(SPACE_FLOATS * sizeof(float), &exchange));
+    r->exchange = exchange;
     r->before = malloc(SPACE_FLOATS * sizeof(float));
     for (size_t i = 0; i < SPACE_FLOATS; i++)
         r->exchange[i] = NAN;
-    reserve(r, options);
+    reserve(r, device, options);
+}
+
+void rig_open(struct rig *r, const struct backend_options *options) {
+    rig_open_on(r, "cpu", options);
+}
+
+void rig_open_beside_on(struct rig *other, const char *device, const struct rig *r,
+                        const struct backend_options *options) {
+    memset(other, 0, sizeof *other);
+    other->exchange = r->exchange;
+    reserve(other, device, options);
 }
 
 void rig_open_beside(struct rig *other, const struct rig *r,
                      const struct backend_options *options) {
-    memset(other, 0, sizeof *other);
-    other->exchange = r->exchange;
-    reserve(other, options);
+    rig_open_beside_on(other, "cpu", r, options);
 }
 
 void rig_close(struct rig *r) {
     backend_close(r->b);
     if (!r->before) return; /* the exchange is another's */
-    free(r->exchange);
+    pages_free(r->exchange, SPACE_FLOATS * sizeof(float));
     free(r->before);
+}
+
+static atomic_int n_messages; /* of the validation layer */
+
+static void count_messages(void *user, enum log_level level, const char *text) {
+    (void)user, (void)level;
+    if (!strstr(text, "vulkan validation")) return;
+    n_messages++;
+    print_error("%s\n", text);
+}
+
+bool rig_has_device(const char *device) {
+    struct backend_options o = rig_options(1, "ref");
+    struct backend *b;
+    log_set(count_messages, NULL, LOG_WARN);
+    ats_status status = backend_open(device, &o, &b);
+    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", error_text());
+    if (status == ATS_OK) backend_close(b);
+    return status != ATS_UNSUPPORTED;
+}
+
+int rig_verdict(int failed) {
+    if (n_messages) print_error("%d messages of the validation layer\n", n_messages);
+    return failed ? failed : n_messages > 0;
 }
 
 struct span rig_span(enum space space, int index, int first) {
@@ -104,6 +142,38 @@ struct rig_matrix rig_matrix(struct rng *rng, enum dtype dtype, int n_rows, int 
         dtype_to_float(dtype, m.blocks + row * m.row_bytes, m.values + (int64_t)row * n_cols,
                        n_cols);
     }
+    return m;
+}
+
+/* Where the halves of a block stand that scale all of it. */
+static void set_scales(enum dtype dtype, uint8_t *block) {
+    static const uint16_t one = 0x3c00;
+    const size_t first = dtype == DTYPE_Q2_K   ? offsetof(struct block_q2_k, d)
+                         : dtype == DTYPE_Q3_K ? offsetof(struct block_q3_k, d)
+                         : dtype == DTYPE_Q6_K ? offsetof(struct block_q6_k, d)
+                                               : 0;
+    const bool two = dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q2_K ||
+                     dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K;
+    if (dtype == DTYPE_MXFP4)
+        block[0] = 128; /* e8m0_half(128) is 1 */
+    else
+        memcpy(block + first, &one, sizeof one);
+    if (two) memcpy(block + first + 2, &one, sizeof one);
+}
+
+struct rig_matrix rig_matrix_integers(struct rng *rng, enum dtype dtype, int n_rows, int n_cols) {
+    struct rig_matrix m = {.dtype = dtype, .n_rows = n_rows, .n_cols = n_cols};
+    const int block_bytes = dtype_info(dtype)->block_bytes;
+    int64_t n = (int64_t)n_rows * n_cols;
+    m.row_bytes = dtype_row_bytes(dtype, n_cols);
+    int64_t bytes = m.row_bytes * n_rows;
+    m.blocks = malloc((size_t)bytes);
+    m.values = malloc((size_t)n * sizeof *m.values);
+    for (int64_t i = 0; i < bytes; i++)
+        m.blocks[i] = (uint8_t)rng_below(rng, 256);
+    for (int64_t i = 0; i < bytes; i += block_bytes)
+        set_scales(dtype, m.blocks + i);
+    dtype_to_float(dtype, m.blocks, m.values, n);
     return m;
 }
 

@@ -1,7 +1,7 @@
 /*
- * A CPU device on a bench: opened and reserved, with the exchange filled with NaNs and watched, and
- * what tests of its steps need around it: weights with their values as floats, rounds, spans.
- * Everything fails the running test by itself.
+ * A device (the CPU, or another) on a bench: opened and reserved, with the exchange filled with
+ * NaNs and watched, and what tests of its steps need around it: weights with their values as
+ * floats, rounds, spans. Everything fails the running test by itself.
  */
 #pragma once
 
@@ -31,8 +31,17 @@ struct rig {
 
 struct backend_options rig_options(int n_threads, const char *isa);
 void rig_open(struct rig *r, const struct backend_options *options);
+/* The same on any device. */
+void rig_open_on(struct rig *r, const char *device, const struct backend_options *options);
+/* Before a program's tests: false if the device is not there (its reason is printed: skip). What
+ * Vulkan's validation layer says from now on is printed and counted. */
+bool rig_has_device(const char *device);
+/* After them: `failed`, or 1 if the validation layer said anything. */
+int rig_verdict(int failed);
 /* Several devices that share an exchange: the others take r's. */
 void rig_open_beside(struct rig *other, const struct rig *r, const struct backend_options *options);
+void rig_open_beside_on(struct rig *other, const char *device, const struct rig *r,
+                        const struct backend_options *options);
 void rig_close(struct rig *r);
 
 /* Buffer `index` of a space; its column `first` stands at the beginning of a line. */
@@ -58,6 +67,9 @@ struct rig_matrix {
     float *values; /* (n_rows, n_cols) */
 };
 struct rig_matrix rig_matrix(struct rng *rng, enum dtype dtype, int n_rows, int n_cols);
+/* Random blocks of a quantised type, all of whose outer scales and minima are 1: every value is an
+ * integer. */
+struct rig_matrix rig_matrix_integers(struct rng *rng, enum dtype dtype, int n_rows, int n_cols);
 void rig_matrix_free(struct rig_matrix *m);
 /* A range of rows and columns on the device. */
 struct backend_weight *rig_load(struct rig *r, const struct rig_matrix *m, int row_begin,

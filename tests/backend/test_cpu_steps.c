@@ -1,5 +1,6 @@
-/* Each kind of step of the CPU device against a naive computation in double, on the reference and
- * on the best kernels; nothing else is written. */
+/* Each kind of step of a device against a naive computation in double: of the CPU, on the reference
+ * and on the best kernels; built once more for Vulkan, with all features and with all that can be
+ * switched off. Nothing else is written. */
 #include "rig.h"
 
 #include <math.h>
@@ -7,11 +8,23 @@
 static const char *const isas[] = {"ref", "native"};
 static const int line_counts[] = {1, 3, 8, 9, 70}; /* both sides of the borders between paths */
 
+#ifdef STEPS_ON_VULKAN
+static const char *shader_range = "98304"; /* bytes that a shader sees: weights come in windows */
+
 /* Opens the device that case i of a test runs on. */
+static void open_case(struct rig *r, size_t i, int n_threads) {
+    bool bare = i % COUNT_OF(isas) == 0;
+    struct backend_options o = rig_options(n_threads, "ref");
+    setenv("ATSINFER_VK_DISABLE", bare ? "fp16,idot,import,xfer,hostvram,budget" : "", 1);
+    setenv("ATSINFER_VK_MAX_RANGE", bare ? shader_range : "0", 1);
+    rig_open_on(r, "vulkan", &o);
+}
+#else
 static void open_case(struct rig *r, size_t i, int n_threads) {
     struct backend_options o = rig_options(n_threads, isas[i % COUNT_OF(isas)]);
     rig_open(r, &o);
 }
+#endif
 
 /* ---- light steps ---- */
 
@@ -309,6 +322,53 @@ static void products_over_wanted_rows_have_a_line_for_each(void **state) {
         run_product(&head, n, 1, 2);
 }
 
+/* Inputs are integers of which each 32 hold a 127, so that their 8-bit form is themselves; all sums
+ * stay below 2^24. Then every order of the additions gives the same floats. */
+static void fill_integers(struct rig *r, int index, int n_lines, int width) {
+    for (int line = 0; line < n_lines; line++) {
+        float *x = rig_line(r, index, line);
+        for (int i = 0; i < width; i++)
+            x[i] = (float)rng_below(&r->rng, 7) - 3;
+        for (int i = 0; i < width; i += 32)
+            x[i + (int)rng_below(&r->rng, 32)] = rng_below(&r->rng, 2) ? 127 : -127;
+    }
+}
+
+static void check_integers(struct rig *r, enum dtype dtype, enum math math, int n_lines) {
+    enum { ROWS = 37, COLS = 256 };
+    struct rig_round round;
+    struct rig_matrix m = rig_matrix_integers(&r->rng, dtype, ROWS, COLS);
+    struct graph_op op = {.kind = OP_MATMUL, .p.matmul.math = math};
+    struct step s = {.kind = STEP_OP, .op = &op, .n_in = 1, .end = ROWS, .in_end = COLS};
+    s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
+    s.out = rig_span(SPACE_EXCHANGE, 1, 0);
+    s.weight = rig_load(r, &m, 0, ROWS, 0, COLS);
+    rig_round_plain(&round, n_lines, 1);
+    fill_integers(r, 0, n_lines, COLS);
+    rig_run_watched(r, &s, &round.round, 1, n_lines);
+    for (int t = 0; t < n_lines; t++)
+        for (int row = 0; row < ROWS; row++) {
+            double want = 0;
+            for (int c = 0; c < COLS; c++)
+                want += (double)m.values[row * COLS + c] * (double)rig_line(r, 0, t)[c];
+            rig_expect(dtype_name(dtype), t, row, (double)rig_line(r, 1, t)[row], want, 0, 0);
+        }
+    r->b->fn->weight_free(r->b, s.weight);
+    rig_matrix_free(&m);
+}
+
+static void integers_are_multiplied_exactly_in_every_type(void **state) {
+    (void)state;
+    for (size_t isa = 0; isa < COUNT_OF(isas); isa++) {
+        struct rig r;
+        open_case(&r, isa, 2);
+        for (enum dtype type = DTYPE_Q8_0; type < N_DTYPES_WEIGHT; type++)
+            for (int i = 0; i < 4; i++)
+                check_integers(&r, type, i < 2 ? MATH_Q8 : MATH_F32, i % 2 ? 11 : 1);
+        rig_close(&r);
+    }
+}
+
 /* ---- attention ---- */
 
 struct attention_case {
@@ -433,6 +493,9 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
 
 static void attention_equals_the_naive_one(void **state) {
     (void)state;
+#ifdef STEPS_ON_VULKAN
+    shader_range = "0"; /* a cache is seen as a whole */
+#endif
     static const struct attention_case cases[] = {
         {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5},
         {8, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5}, /* this device's KV head only */
@@ -448,6 +511,9 @@ static void attention_equals_the_naive_one(void **state) {
 }
 
 int main(void) {
+#ifdef STEPS_ON_VULKAN
+    if (!rig_has_device("vulkan")) return 77;
+#endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_gives_the_rows_of_its_tokens),
         cmocka_unit_test(norm_divides_each_group_by_its_root_mean_square),
@@ -458,7 +524,8 @@ int main(void) {
         cmocka_unit_test(copies_go_through_local_memory_and_back),
         cmocka_unit_test(products_equal_the_naive_ones),
         cmocka_unit_test(products_over_wanted_rows_have_a_line_for_each),
+        cmocka_unit_test(integers_are_multiplied_exactly_in_every_type),
         cmocka_unit_test(attention_equals_the_naive_one),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return rig_verdict(cmocka_run_group_tests(tests, NULL, NULL));
 }
