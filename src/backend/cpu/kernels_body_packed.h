@@ -172,7 +172,7 @@ Q8_WEIGHT_MAP(PACKED_CALL)
 #define FEW_GROUPS    (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
 #define TILE_FEW      4
 
-/* A tile: SETS times LANES rows, SET_TOKENS tokens (in kernels_vec_ISA.h). Tokens that share a
+/* A tile: SETS times LANES rows, SET_TOKENS tokens (kernels_vec_ISA.h). Tokens that share a
  * panel, columns of them that are worked on at a time (so that the activations stay in the
  * second-level cache while row groups go by), and the blocks of a panel. */
 #define PACKED_TOKENS       132
@@ -200,51 +200,93 @@ ALWAYS_INLINE struct packed_view packed_view_at(struct packed_view x, bool sub16
     return x;
 }
 
-/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks: q8_block with the offset's part read
- * instead of computed. */
+/* Wblocks of one block of SETS * LANES rows in a panel: of each plane, of each set. */
+ALWAYS_INLINE int panel_step(struct q8_format f) {
+    return SETS * (f.kind == WEIGHT_S8 ? S8_PLANES : 1);
+}
+
+/* A panel of split weights takes no more of the first-level cache. */
+ALWAYS_INLINE int panel_blocks(struct q8_format f) {
+    return PACKED_PANEL_BLOCKS * SETS / panel_step(f);
+}
+
+/* Signed bytes, 128 added, to their high nibbles and their low ones. */
+ALWAYS_INLINE void split_nibbles(struct wblock *high, struct wblock *low) {
+    for (int s = 0; s < 8; s++) {
+        vi w = vi_xor(high->w[s], vi_set1((int)0x80808080));
+        high->w[s] = high_nibbles(w);
+        low->w[s] = low_nibbles(w);
+    }
+}
+
+/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks (and as many of their low nibbles):
+ * q8_block with the offset's part read instead of computed. */
 ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                                 const struct packed_view *x, int b, int n, vf *acc) {
     const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8;
+    const int n_planes = panel_step(f) / SETS;
+    const enum weight_kind kind = n_planes > 1 ? WEIGHT_U4 : f.kind;
     vf part[SET_TOKENS * SETS];
+    vi sum[SET_TOKENS * SETS];
     struct dot dot[SET_TOKENS * SETS];
     for (int half = 0; half < n_halves; half++) {
-        for (int t = 0; t < n; t++) {
-            int64_t at = t * x->aux_stride + n_halves * b + half;
-            for (int i = 0; i < SETS; i++)
-                dot_start(&dot[t * SETS + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
-        }
-        for (int s = 0; s < n_steps; s++) {
-            const int8_t *q = x->q + 32 * b + 16 * half + 4 * s;
+#pragma GCC unroll 2
+        for (int plane = 0; plane < n_planes; plane++) {
+            if (!TILE_KEEPS_ACC) FORGET_MEMORY();    /* neither acc nor activations stay */
+            const bool last = plane == n_planes - 1; /* the low nibbles take the offset's part */
             for (int t = 0; t < n; t++) {
-                vi four = vi_load1(q + t * x->q_stride);
+                int64_t at = t * x->aux_stride + n_halves * b + half;
                 for (int i = 0; i < SETS; i++)
-                    dot_step(f.kind, s, n_steps, &dot[t * SETS + i], w[i].w[4 * half + s], four);
+                    dot_start(&dot[t * SETS + i],
+                              last && !f.has_min ? vi_set1(x->aux.start[at]) : vi_set1(0));
+            }
+#pragma GCC unroll 8
+            for (int s = 0; s < n_steps; s++) {
+                const int8_t *q = x->q + 32 * b + 16 * half + 4 * s;
+                for (int t = 0; t < n; t++) {
+                    vi four = vi_load1(q + t * x->q_stride);
+                    for (int i = 0; i < SETS; i++)
+                        dot_step(kind, s, n_steps, &dot[t * SETS + i],
+                                 w[plane * SETS + i].w[4 * half + s], four);
+                }
+            }
+            for (int k = 0; k < n * SETS; k++) {
+                vi more = dot_end(&dot[k]);
+                sum[k] = plane == 0 ? more : vi_add(vi_shl(sum[k], 4), more);
             }
         }
         for (int k = 0; k < n * SETS; k++) {
             const struct wblock *of = &w[k % SETS];
-            vf sum = vi_float(dot_end(&dot[k]));
-            part[k] = half == 0 ? vf_mul(sum, of->scale[0]) : vf_fma(sum, of->scale[1], part[k]);
+            vf value = vi_float(sum[k]);
+            part[k] =
+                half == 0 ? vf_mul(value, of->scale[0]) : vf_fma(value, of->scale[1], part[k]);
         }
     }
-    for (int k = 0; k < n * SETS; k++) {
-        const int t = k / SETS;
-        acc[k] = vf_fma(part[k], vf_set1(x->scale[t * x->scale_stride + b]), acc[k]);
+    for (int t = 0; t < n; t++) {
+        const vf scale = vf_set1(x->scale[t * x->scale_stride + b]);
+        for (int k = t * SETS; k < (t + 1) * SETS; k++)
+            acc[k] = vf_fma(part[k], scale, acc[k]);
         for (int half = 0; f.has_min && half < n_halves; half++) {
-            float sum = x->aux.sums[t * x->aux_stride + n_halves * b + half];
-            acc[k] = vf_fma(w[k % SETS].min[half], vf_set1(sum), acc[k]);
+            const vf total = vf_set1(x->aux.sums[t * x->aux_stride + n_halves * b + half]);
+            for (int i = 0; i < SETS; i++)
+                acc[t * SETS + i] = vf_fma(w[i].min[half], total, acc[t * SETS + i]);
         }
     }
 }
 
-/* n_blocks of a panel (SETS wblocks each) against n tokens (a constant), on top of acc. */
+/* n_blocks of a panel against n tokens (a constant), on top of acc. */
 ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, int n_blocks,
                                struct packed_view x, int n, vf *acc) {
+    if (!TILE_KEEPS_ACC) {
+        for (int b = 0; b < n_blocks; b++)
+            packed_block(f, panel + b * panel_step(f), &x, b, n, acc);
+        return;
+    }
     vf a[SET_TOKENS * SETS];
     for (int k = 0; k < n * SETS; k++)
         a[k] = acc[k];
     for (int b = 0; b < n_blocks; b++)
-        packed_block(f, panel + b * SETS, &x, b, n, a);
+        packed_block(f, panel + b * panel_step(f), &x, b, n, a);
     for (int k = 0; k < n * SETS; k++)
         acc[k] = a[k];
 }
@@ -484,7 +526,7 @@ ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint
         group += (size_t)((row + SETS * LANES) / PACK_ROWS) * group_bytes;
     }
     struct packed_at p = packed_place(type, group, n_cols, 0, pass->first_block + block);
-    int n = min_int(PACKED_PANEL_BLOCKS, pass->n_blocks - block);
+    int n = min_int(panel_blocks(type.format), pass->n_blocks - block);
     return (struct packed_next){
         p.codes,
         p.scales,
@@ -528,14 +570,17 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
                        : n >= LANES                     ? vf_load(at)
                                                         : vf_load_part(at, n);
     }
-    for (int b = 0; b < pass->n_blocks; b += PACKED_PANEL_BLOCKS) {
-        const int n = min_int(PACKED_PANEL_BLOCKS, pass->n_blocks - b);
+    const int most = panel_blocks(type.format);
+    for (int b = 0; b < pass->n_blocks; b += most) {
+        const int n = min_int(most, pass->n_blocks - b);
         for (int k = 0; k < n * SETS; k++) {
-            const int r = row + (k % SETS * LANES < n_rows ? k % SETS * LANES : 0);
+            const int i = k % SETS, r = row + (i * LANES < n_rows ? i * LANES : 0);
             struct packed_at p =
                 packed_place(type, group + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
                              r % PACK_ROWS, pass->first_block + b + k / SETS);
-            type.unpack_call(p, pass->panel + k);
+            struct wblock *w = pass->panel + k / SETS * panel_step(type.format) + i;
+            type.unpack_call(p, w);
+            if (panel_step(type.format) > SETS) split_nibbles(w, w + SETS);
         }
         struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
         for (int t = 0; t < pass->n_tokens; t += n_tile) {
@@ -553,7 +598,7 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
 ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *packed, int group_begin,
                                     int group_end, int n_rows, int n_cols, const struct q8_rows *x,
                                     int n_tokens, float *out, int64_t out_stride, void *scratch) {
-    const struct q8_format f = type.format;
+    struct q8_format f = type.format;
     const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
     packed += (size_t)group_begin * group_bytes;
@@ -568,6 +613,7 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
                            PACKED_TOKENS * PACKED_COLS / 16 * sizeof(float) <=
                        PACKED_SCRATCH_BYTES,
                    "scratch");
+    if (panel_step(f) > SETS) f.offset = 128; /* of split_nibbles */
     struct wblock *panel = scratch;
     vf *acc = (vf *)(void *)(panel + PACKED_PANEL_BLOCKS * SETS);
     void *aux = acc + PACKED_TOKENS * SETS;

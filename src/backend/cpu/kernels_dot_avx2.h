@@ -4,6 +4,10 @@
 #include "backend/cpu/kernels_vec_avx2.h"
 
 #define S8_OFFSET 0
+#define S8_PLANES 2 /* two sums of nibbles take fewer multiplications than one of S8 */
+
+/* Here v is in a register: compilers else put off the additions of many sums, and spill. */
+#define KEEP_ORDER(v) __asm__("" : "+x"(v))
 
 /* maddubs adds two products of 8 bits in 16: products that may be added up there before they are
  * widened follow from the largest weight, with |x| <= 127:
@@ -23,6 +27,7 @@ ALWAYS_INLINE void dot_step(enum weight_kind kind, int step, int n_steps, struct
                            ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
                            : _mm256_maddubs_epi16(w, x);
     d->narrow = place == 0 ? products : _mm256_add_epi16(d->narrow, products);
+    KEEP_ORDER(d->narrow);
     if (place == n_narrow - 1 || step == n_steps - 1)
         d->wide = _mm256_add_epi32(d->wide, _mm256_madd_epi16(d->narrow, _mm256_set1_epi16(1)));
 }

@@ -8,9 +8,10 @@
 
 #define LANES            8
 #define TILE_TOKENS      4
-#define SETS             1
-#define SET_TOKENS       6
+#define SETS             2
+#define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
+#define TILE_KEEPS_ACC   false /* 8 sums take all registers */
 #define VALUE_VECTORS    2
 #define VALUE_QUERIES    4
 

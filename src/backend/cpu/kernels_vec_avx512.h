@@ -14,7 +14,9 @@
 #define SETS             2 /* row sets and tokens of a tile over packed weights */
 #define SET_TOKENS       6
 #define SET_TOKENS_SUB16 4
-#define VALUE_VECTORS    4 /* of acc, for each of VALUE_QUERIES */
+#define TILE_KEEPS_ACC   true /* the outputs of a tile stay in registers */
+#define S8_PLANES        1    /* of signed bytes in a panel; 2: high and low nibbles apart */
+#define VALUE_VECTORS    4    /* of acc, for each of VALUE_QUERIES */
 #define VALUE_QUERIES    4
 #define S8_OFFSET        128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
 

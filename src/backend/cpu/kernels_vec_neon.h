@@ -11,6 +11,8 @@
 #define SETS             2
 #define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
+#define TILE_KEEPS_ACC   true
+#define S8_PLANES        1
 #define VALUE_VECTORS    4
 #define VALUE_QUERIES    4
 #define S8_OFFSET        0
