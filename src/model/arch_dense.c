@@ -70,7 +70,7 @@ ats_status arch_dense_build(struct binding *b, int *hidden, int *logits) {
         if (strcmp(dense_archs[i].arch, b->file->arch) == 0) d.o = &dense_archs[i];
     REQUIRE(d.o);
     TRY(experts_read(b, &d.experts));
-    TRY(rope_read(b, d.o->rope_halves, &d.rope));
+    TRY(rope_read(b, &(struct rope_options){.halves = d.o->rope_halves}, &d.rope));
 
     int embedding, x;
     TRY(part_embed(b, 1, &embedding, &x));

@@ -21,6 +21,7 @@ struct binding {
 typedef ats_status arch_build_fn(struct binding *b, int *hidden, int *logits);
 
 ats_status arch_dense_build(struct binding *b, int *hidden, int *logits);
+ats_status arch_gemma_build(struct binding *b, int *hidden, int *logits);
 
 /* A matrix of n_rows outputs and n_cols inputs; BAD_FILE if absent or of another shape. The name is
  * printf-style, for "blk.%d.attn_q.weight". */
@@ -61,4 +62,10 @@ MUST_CHECK ats_status experts_add(struct binding *b, const struct experts_option
 
 /* The frequencies of this file's rotary embedding, scaling folded in (linear, YaRN, Llama 3's
  * rope_freqs, LongRoPE's factors chosen by the configured context). rope.c. */
-MUST_CHECK ats_status rope_read(struct binding *b, bool halves, struct rope_params *out);
+struct rope_options {
+    bool halves;
+    bool unscaled;   /* the file's scaling is of other layers */
+    float freq_base; /* 0: the file's */
+};
+MUST_CHECK ats_status rope_read(struct binding *b, const struct rope_options *options,
+                                struct rope_params *out);

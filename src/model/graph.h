@@ -20,7 +20,7 @@ enum op_kind {
     OP_MATMUL,    /* out = W in (+ bias) */
     OP_ROPE,      /* rotary embedding of each head by the token's position */
     OP_ATTENTION, /* in: q, k, v; stores k and v in the layer's cache, then attends causally */
-    OP_GATED,     /* out = act(in0) * in1 */
+    OP_GATED,     /* out = act(in0) * in1, see enum activation */
     OP_ADD,       /* out = in0 + in1 */
     OP_ROWS,      /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
     OP_ROUTE,     /* chooses n_used experts by their scores: ids as floats, then their weights */
@@ -35,7 +35,15 @@ enum axis {
 };                               /* output rows, input columns, KV
                                     heads, experts */
 enum math { MATH_F32, MATH_Q8 }; /* arithmetic class of a product, house.md 8 */
-enum activation { ACT_SILU };
+/* act(gate) * up, element by element. */
+enum activation {
+    ACT_SILU,    /* gate * sigmoid(gate) * up */
+    ACT_GELU,    /* its tanh form */
+    ACT_CLAMPED, /* gpt-oss: g = min(gate, LIMIT), g * sigmoid(SLOPE g) * (clamp(up, LIMIT) + 1) */
+    ACT_COUNT
+};
+#define ACT_CLAMPED_LIMIT 7.0f
+#define ACT_CLAMPED_SLOPE 1.702f
 
 /* Rotary embedding: angle(i, pos) = pos * freq_base^(-2i/n_rot) / factor[i]. */
 struct rope_params {

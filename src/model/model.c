@@ -7,9 +7,9 @@ static const struct arch {
     const char *name;
     arch_build_fn *build;
 } archs[] = {
-    {"llama", arch_dense_build},   {"qwen2", arch_dense_build}, {"qwen3", arch_dense_build},
-    {"smollm3", arch_dense_build}, {"phi3", arch_dense_build},  {"qwen3moe", arch_dense_build},
-    {"glm4", arch_dense_build},
+    {"llama", arch_dense_build},   {"qwen2", arch_dense_build},  {"qwen3", arch_dense_build},
+    {"smollm3", arch_dense_build}, {"phi3", arch_dense_build},   {"qwen3moe", arch_dense_build},
+    {"glm4", arch_dense_build},    {"gemma3", arch_gemma_build},
 };
 
 #define MAX_LAYERS 1024
@@ -46,7 +46,22 @@ static ats_status check_hparams(const struct hparams *hp) {
     return ATS_OK;
 }
 
+/* Scores or logits through tanh: no architecture here has it, and without it they would be wrong.
+ */
+static ats_status refuse_soft_caps(const struct gguf *g) {
+    static const char *const keys[] = {".attn_logit_softcapping", ".final_logit_softcapping"};
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        float cap = 0;
+        TRY(gguf_opt_f32(g, keys[i], &cap));
+        if (cap > 0 || cap < 0)
+            return fail(ATS_UNSUPPORTED, "key %s%s is %g, soft caps are not supported", g->arch,
+                        keys[i], (double)cap);
+    }
+    return ATS_OK;
+}
+
 static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
+    TRY(refuse_soft_caps(g));
     TRY(get_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
     TRY(get_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
     TRY(get_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));

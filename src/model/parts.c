@@ -45,7 +45,8 @@ static ats_status turn_heads(struct binding *b, const struct attention_options *
                              const char *norm, int *value) {
     const struct hparams *hp = &b->hp;
     int weight;
-    TRY(bind_vector(b, hp->head_dim, true, &weight, "blk.%d.%s.weight", layer, norm));
+    TRY(bind_vector(b, hp->head_dim, !o->need_head_norms, &weight, "blk.%d.%s.weight", layer,
+                    norm));
     if (weight >= 0) *value = graph_norm(b->builder, *value, weight, hp->head_dim, hp->norm_eps);
     if (o->rope) *value = graph_rope(b->builder, *value, *o->rope);
     return ATS_OK;

@@ -18,9 +18,10 @@ struct attention_options {
     bool fused;                     /* q, k and v are rows of attn_qkv */
     float scale;                    /* of the scores; 0: 1 / sqrt(head_dim) */
     int window;                     /* keys seen, itself included; 0: all */
+    bool need_head_norms;           /* of q and k */
 };
 /* h, normed, to the output of the layer's attention, before the residual add. Biases and norms per
- * head are used if the file has them. */
+ * head that are not needed are used if the file has them. */
 MUST_CHECK ats_status part_attention(struct binding *b, const struct attention_options *o,
                                      int layer, int h, int *out);
 

@@ -6,7 +6,7 @@
 /* Keys of one file. Sources: ecosystem.md 4.2; YaRN: arXiv 2309.00071, section 3. */
 struct rope_keys {
     struct gguf_str type; /* "", "none", "linear", "yarn", "longrope" */
-    float factor, attn_factor;
+    float freq_base, factor, attn_factor;
     uint32_t original_ctx;
     float beta_fast, beta_slow, ext_factor;
 };
@@ -18,14 +18,16 @@ static bool str_is(struct gguf_str s, const char *text) {
     return n == s.n && !text[n];
 }
 
-static ats_status read_keys(struct binding *b, struct rope_keys *k) {
+static ats_status read_keys(struct binding *b, const struct rope_options *o, struct rope_keys *k) {
     *k = (struct rope_keys){.type = {"", 0},
+                            .freq_base = o->freq_base > 0 ? o->freq_base : b->hp.rope_freq_base,
                             .factor = 1,
                             .attn_factor = 1,
                             .original_ctx = (uint32_t)b->hp.n_ctx_train,
                             .beta_fast = 32,
                             .beta_slow = 1,
                             .ext_factor = 1};
+    if (o->unscaled) return ATS_OK;
     TRY(gguf_opt_str(b->file, ".rope.scaling.type", &k->type));
     TRY(gguf_opt_f32(b->file, ".rope.scaling.factor", &k->factor));
     TRY(gguf_opt_f32(b->file, ".rope.scale_linear", &k->factor));
@@ -42,8 +44,7 @@ static ats_status read_keys(struct binding *b, struct rope_keys *k) {
 /* Index of the pair that turns n_turns times within the original context (YaRN's correction). */
 static double yarn_pair(const struct binding *b, const struct rope_keys *k, double n_turns) {
     const double tau = 6.283185307179586;
-    return b->hp.n_rot * log(k->original_ctx / (n_turns * tau)) /
-           (2 * log((double)b->hp.rope_freq_base));
+    return b->hp.n_rot * log(k->original_ctx / (n_turns * tau)) / (2 * log((double)k->freq_base));
 }
 
 /* High frequencies stay, low ones are interpolated, a ramp between; the correction range is
@@ -83,11 +84,12 @@ static ats_status read_factors(struct binding *b, const struct rope_keys *k,
     return ATS_OK;
 }
 
-ats_status rope_read(struct binding *b, bool halves, struct rope_params *out) {
+ats_status rope_read(struct binding *b, const struct rope_options *options,
+                     struct rope_params *out) {
     struct rope_keys k;
     const float *factors = NULL;
-    TRY(read_keys(b, &k));
-    TRY(read_factors(b, &k, &factors));
+    TRY(read_keys(b, options, &k));
+    if (!options->unscaled) TRY(read_factors(b, &k, &factors));
     bool linear = str_is(k.type, "linear"), yarn = str_is(k.type, "yarn");
     if (k.type.n && !linear && !yarn && !str_is(k.type, "none") && !str_is(k.type, "longrope"))
         return fail(ATS_UNSUPPORTED, "rope scaling type \"%.*s\" is not supported",
@@ -96,14 +98,14 @@ ats_status rope_read(struct binding *b, bool halves, struct rope_params *out) {
     int half = b->hp.n_rot / 2;
     float *inv_freq = ARENA_ARRAY(b->arena, float, half);
     for (int i = 0; i < half; i++) {
-        double f = pow((double)b->hp.rope_freq_base, -2.0 * i / b->hp.n_rot);
+        double f = pow((double)k.freq_base, -2.0 * i / b->hp.n_rot);
         if (factors) f /= (double)factors[i];
         if (linear) f /= (double)k.factor;
         inv_freq[i] = (float)f;
     }
     *out = (struct rope_params){.head_dim = b->hp.head_dim,
                                 .n_rot = b->hp.n_rot,
-                                .halves = halves,
+                                .halves = options->halves,
                                 .inv_freq = inv_freq,
                                 .magnitude = k.attn_factor};
     if (yarn) out->magnitude = apply_yarn(b, &k, inv_freq);

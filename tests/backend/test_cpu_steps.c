@@ -128,14 +128,24 @@ static void rope_turns_the_heads_of_a_range(void **state) {
     }
 }
 
-static void gated_multiplies_by_silu(void **state) {
+static double gate(enum activation act, double g, double u) {
+    const double limit = (double)ACT_CLAMPED_LIMIT;
+    if (act == ACT_GELU)
+        return g * (1 + tanh(sqrt(2 / 3.14159265358979) * (g + 0.044715 * g * g * g))) / 2 * u;
+    if (act == ACT_SILU) return g / (1 + exp(-g)) * u;
+    g = fmin(g, limit), u = fmax(-limit, fmin(u, limit));
+    return g / (1 + exp((double)-ACT_CLAMPED_SLOPE * g)) * (u + 1);
+}
+
+static void gated_multiplies_by_its_activation(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(line_counts) * 2; i++) {
+    for (size_t i = 0; i < COUNT_OF(line_counts) * 2 * ACT_COUNT; i++) {
+        enum activation act = (enum activation)(i % ACT_COUNT);
         struct rig r;
         struct rig_round round;
-        open_case(&r, i, 2);
-        int n = line_counts[i / 2], begin = 17, end = 250;
-        struct graph_op op = {.kind = OP_GATED, .p.gated.act = ACT_SILU};
+        open_case(&r, i / ACT_COUNT, 2);
+        int n = line_counts[i / (2 * ACT_COUNT)], begin = 17, end = 250;
+        struct graph_op op = {.kind = OP_GATED, .p.gated.act = act};
         struct step s = {.kind = STEP_OP, .op = &op, .n_in = 2, .begin = begin, .end = end};
         s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
         s.in[1] = rig_span(SPACE_EXCHANGE, 2, 0);
@@ -147,8 +157,8 @@ static void gated_multiplies_by_silu(void **state) {
         for (int t = 0; t < n; t++)
             for (int c = begin; c < end; c++) {
                 double g = (double)rig_line(&r, 0, t)[c], u = (double)rig_line(&r, 2, t)[c];
-                rig_expect("gated", t, c, (double)rig_line(&r, 1, t)[c - begin],
-                           g / (1 + exp(-g)) * u, fabs(g * u) + 1e-3, 2e-6);
+                rig_expect("gated", t, c, (double)rig_line(&r, 1, t)[c - begin], gate(act, g, u),
+                           fabs(g) * (fabs(u) + 1) + 1e-3, 2e-6);
             }
         rig_close(&r);
     }
@@ -518,7 +528,7 @@ int main(void) {
         cmocka_unit_test(embed_gives_the_rows_of_its_tokens),
         cmocka_unit_test(norm_divides_each_group_by_its_root_mean_square),
         cmocka_unit_test(rope_turns_the_heads_of_a_range),
-        cmocka_unit_test(gated_multiplies_by_silu),
+        cmocka_unit_test(gated_multiplies_by_its_activation),
         cmocka_unit_test(rows_takes_the_wanted_lines),
         cmocka_unit_test(sums_are_added_left_to_right),
         cmocka_unit_test(copies_go_through_local_memory_and_back),

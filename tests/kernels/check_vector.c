@@ -113,18 +113,38 @@ static void norm_shape(struct check *c, int n, bool weight, bool in_place, float
     check_case_end(c);
 }
 
-static void silu_shape(struct check *c, int n, float scale, int alias) {
+static const char *const act_names[ACT_COUNT] = {"silu", "gelu", "clamped"};
+
+/* What exp is taken of, and the factors before and after the sigmoid. */
+struct gate {
+    double arg, x, y;
+};
+
+static struct gate gate_of(enum activation act, double g, double u) {
+    double limit = (double)ACT_CLAMPED_LIMIT;
+    if (act == ACT_GELU)
+        return (struct gate){2 * sqrt(2 / 3.14159265358979) * (g + 0.044715 * g * g * g), g, u};
+    if (act == ACT_SILU) return (struct gate){g, g, u};
+    g = fmin(g, limit);
+    return (struct gate){(double)ACT_CLAMPED_SLOPE * g, g, fmax(-limit, fmin(u, limit)) + 1};
+}
+
+static void gated_shape(struct check *c, enum activation act, int n, float scale, int alias) {
     check_case(c, "n %d, inputs %g, alias %d", n, (double)scale, alias);
-    const float *gate = input_row(c, n, scale), *up = input_row(c, n, 1);
+    const float *gate = input_row(c, n, scale);
+    const float *up = input_row(c, n, act == ACT_CLAMPED ? 10.0f : 1.0f);
     check_seal(c);
     float *out = check_output(c, (size_t)n), *ref = check_output(c, (size_t)n);
     if (alias) memcpy(out, alias == 1 ? gate : up, (size_t)n * sizeof *out);
-    c->isa->silu_mul(alias == 1 ? out : gate, alias == 2 ? out : up, n, out);
-    c->ref->silu_mul(gate, up, n, ref);
+    c->isa->gated[act](alias == 1 ? out : gate, alias == 2 ? out : up, n, out);
+    c->ref->gated[act](gate, up, n, ref);
     for (int i = 0; i < n; i++) {
-        double want = (double)gate[i] / (1 + exp(-(double)gate[i])) * (double)up[i];
-        /* where exp(-gate) overflows the result is 0: less than 90 e^-88 is lost */
-        double limit = few_roundings(fabs(want)) + 1e-36, by_ref = (double)ref[i];
+        struct gate gate_i = gate_of(act, (double)gate[i], (double)up[i]);
+        double want = gate_i.x / (1 + exp(-gate_i.arg)) * gate_i.y, by_ref = (double)ref[i];
+        /* exp's argument is rounded, but for silu, and exp makes that relative to the result;
+         * where exp overflows the result is 0: less than 90 e^-88 is lost */
+        double sharp = act == ACT_SILU ? 1 : fmax(1, fabs(gate_i.arg));
+        double limit = few_roundings(fabs(want)) * sharp + 1e-35;
         check_near(c, "the oracle", out + i, &want, &limit, 1);
         check_near(c, "the reference", out + i, &by_ref, &limit, 1);
     }
@@ -233,12 +253,15 @@ static void norm_and_gate(struct check *c) {
         }
         check_kernel_end(c);
     }
-    if (check_kernel(c, !below || isa->silu_mul != below->silu_mul, "silu_mul")) {
+    for (int act = 0; act < ACT_COUNT; act++) {
         static const float scales[] = {0.01f, 5.0f, 50.0f, 1000.0f};
+        if (!check_kernel(c, !below || isa->gated[act] != below->gated[act], "gated %s",
+                          act_names[act]))
+            continue;
         for (size_t i = 0; i < COUNT_OF(lengths); i++) {
             for (size_t s = 0; s < COUNT_OF(scales); s++) {
                 for (int alias = 0; alias < 3; alias++)
-                    silu_shape(c, lengths[i], scales[s], alias);
+                    gated_shape(c, (enum activation)act, lengths[i], scales[s], alias);
             }
         }
         check_kernel_end(c);

@@ -120,6 +120,7 @@ static void close_variant(struct variant *v) {
 #define MIXTRAL  "models/mixtral/mixtral-f32.gguf"
 #define PHI3     "models/phi3/phi3-f32.gguf"
 #define GLM4     "models/glm4/glm4-f32.gguf"
+#define GEMMA3   "models/gemma3/gemma3-f16.gguf"
 
 /* The variant is refused with this status and a text that contains `part`. False: no oracles. */
 static bool refused(const char *oracle, struct change c, ats_status want, const char *part) {
@@ -281,7 +282,7 @@ static void each_missing_key_is_named(void **state) {
     } files[] = {{LLAMA, "llama"},       {QWEN2, "qwen2"},
                  {QWEN3, "qwen3"},       {PHI3, "phi3"},
                  {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"},
-                 {GLM4, "glm4"}};
+                 {GLM4, "glm4"},         {GEMMA3, "gemma3"}};
     for (size_t i = 0; i < COUNT_OF(files); i++)
         for (size_t j = 0; j < COUNT_OF(suffixes); j++) {
             char key[128];
@@ -407,6 +408,43 @@ static void rope_scaling_is_checked(void **state) {
             "rope_freqs.weight");
 }
 
+static void keys_of_windows_and_caps_are_checked(void **state) {
+    (void)state;
+    if (!refused(GEMMA3, (struct change){.drop_key = "gemma3.attention.sliding_window"},
+                 ATS_BAD_FILE, "sliding_window"))
+        skip();
+    refused(GEMMA3, (struct change){.u32_key = "gemma3.attention.sliding_window_pattern"},
+            ATS_BAD_FILE, "sliding_window_pattern");
+    refused(GEMMA3, (struct change){.f32_key = "gemma3.rope.freq_base_swa", .f32 = 1}, ATS_BAD_FILE,
+            "freq_base_swa");
+    refused(GEMMA3, (struct change){.f32_key = "gemma3.attn_logit_softcapping", .f32 = 50},
+            ATS_UNSUPPORTED, "attn_logit_softcapping is 50");
+    refused(LLAMA, (struct change){.f32_key = "llama.final_logit_softcapping", .f32 = 30},
+            ATS_UNSUPPORTED, "final_logit_softcapping is 30");
+    accepted(GEMMA3, (struct change){.f32_key = "gemma3.final_logit_softcapping", .f32 = 0});
+}
+
+/* Five layers with a window and the local rotary embedding, then one without; tanh GELU. */
+static void gemma_s_layers_alternate(void **state) {
+    (void)state;
+    struct variant v;
+    ats_status status;
+    if (!open_variant(GEMMA3, &(struct change){0}, &plain, &v, &status)) skip();
+    TEST_OK(status);
+    const struct graph *g = v.m->graph;
+    float second[2] = {0, 0}; /* frequency of the second pair: full, local */
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        bool full = op->layer == 5;
+        if (op->kind == OP_ATTENTION) assert_int_equal(op->p.attention.window, full ? 0 : 8);
+        if (op->kind == OP_GATED) assert_int_equal(op->p.gated.act, ACT_GELU);
+        if (op->kind == OP_ROPE) second[full ? 0 : 1] = op->p.rope.inv_freq[1];
+    }
+    assert_true(fabsf(second[0] - powf(1e6F, -2.0F / 32) / 8) < 1e-6F);
+    assert_true(fabsf(second[1] - powf(1e4F, -2.0F / 32)) < 1e-6F);
+    close_variant(&v);
+}
+
 static void expert_keys_are_checked(void **state) {
     (void)state;
     static const struct {
@@ -433,11 +471,13 @@ static void expert_keys_are_checked(void **state) {
 /* ---- tensors ---- */
 
 /* Tensors that may be left out: the head is then tied, rotary scaling then none, a bias or norm
- * per head then absent. Everything else must be there. */
-static bool is_optional(const char *name) {
+ * per head then absent, but where all models of the family have them. Everything else must be
+ * there. */
+static bool is_optional(const char *oracle, const char *name) {
     static const char *const parts[] = {"output.weight", "rope_freqs.weight", ".bias",
                                         "attn_q_norm", "attn_k_norm"};
     if (strcmp(name, "attn_output.weight") == 0) return false;
+    if (strcmp(oracle, GEMMA3) == 0 && strstr(name, "_norm")) return false;
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         const char *at = strstr(name, parts[i]);
         if (at && (i > 0 || at == name)) return true;
@@ -447,7 +487,8 @@ static bool is_optional(const char *name) {
 
 static void each_missing_tensor_is_named(void **state) {
     (void)state;
-    static const char *const oracles[] = {LLAMA, QWEN2, QWEN3, PHI3, MIXTRAL, QWEN3MOE, GLM4};
+    static const char *const oracles[] = {LLAMA,   QWEN2,    QWEN3, PHI3,
+                                          MIXTRAL, QWEN3MOE, GLM4,  GEMMA3};
     for (size_t i = 0; i < COUNT_OF(oracles); i++) {
         struct variant whole;
         ats_status status;
@@ -456,7 +497,7 @@ static void each_missing_tensor_is_named(void **state) {
         for (int j = 0; j < whole.g->n_tensors; j++) {
             const char *name = whole.g->tensors[j].name;
             struct change c = {.drop_tensor = name};
-            if (is_optional(name)) {
+            if (is_optional(oracles[i], name)) {
                 accepted(oracles[i], c);
                 continue;
             }
@@ -556,6 +597,8 @@ int main(void) {
         cmocka_unit_test(counts_that_the_tensors_contradict_are_refused),
         cmocka_unit_test(unknown_architectures_are_refused),
         cmocka_unit_test(rope_scaling_is_checked),
+        cmocka_unit_test(keys_of_windows_and_caps_are_checked),
+        cmocka_unit_test(gemma_s_layers_alternate),
         cmocka_unit_test(expert_keys_are_checked),
         cmocka_unit_test(each_missing_tensor_is_named),
         cmocka_unit_test(a_renamed_tensor_is_missing),

@@ -22,6 +22,7 @@ static const struct case_ {
     {"mixtral", "mixtral-f32.gguf"},
     {"qwen3moe", "qwen3moe-f32.gguf"},
     {"glm4", "glm4-f32.gguf"},
+    {"gemma3", "gemma3-f16.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

@@ -61,8 +61,9 @@ static void run_rope(const struct cpu_run *r, const struct step *s, int line, in
 
 static void run_gated(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
     const struct cpu *c = r->cpu;
-    c->k.silu_mul(span_at(c, &s->in[0], line, begin), span_at(c, &s->in[1], line, begin),
-                  end - begin, span_at(c, &s->out, line, begin));
+    c->k.gated[s->op->p.gated.act](span_at(c, &s->in[0], line, begin),
+                                   span_at(c, &s->in[1], line, begin), end - begin,
+                                   span_at(c, &s->out, line, begin));
 }
 
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end) {

@@ -237,7 +237,7 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
         cpu_multiply(c, l->s->experts[EXPERT_UP], e, p->math[EXPERT_UP], &x, from, to,
                      own->expert_rows, to - from, own->matmul);
         for (int i = 0; i < n; i++, h += p->n_ff)
-            c->k.silu_mul(h, own->expert_rows + (int64_t)i * (to - from), to - from, h);
+            c->k.gated[p->act](h, own->expert_rows + (int64_t)i * (to - from), to - from, h);
     }
 }
 

@@ -75,6 +75,9 @@ typedef void attn_values_fn(const float *p, int64_t p_stride, int n_q, const voi
 typedef void rope_fn(float *x, int n_heads, int head_stride, int n_rot, const float *cos,
                      const float *sin);
 
+/* out = act(gate) * up as enum activation says; out may be gate or up. */
+typedef void gated_fn(const float *gate, const float *up, int n, float *out);
+
 struct kernels {
     const char *name; /* of the highest set in it: see cpu_isa_name */
     dequant_fn *dequant[N_DTYPES_WEIGHT];
@@ -97,8 +100,7 @@ struct kernels {
     void (*scale)(float *x, int n, float factor);
     /* x = x + factor * a, one rounding */
     void (*add_scaled)(float *x, const float *a, int n, float factor);
-    /* out = silu(gate) * up; out may be gate or up */
-    void (*silu_mul)(const float *gate, const float *up, int n, float *out);
+    gated_fn *gated[ACT_COUNT];
 };
 
 /* What the processor has, as bits; and what the user allows. */

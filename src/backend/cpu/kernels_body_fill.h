@@ -24,7 +24,9 @@ static void bodies_fill(struct kernels *k) {
     k->quantise_q8 = quantise_q8;
     k->exp_sum = exp_sum;
     k->max = max_of;
-    k->silu_mul = silu_mul;
+    k->gated[ACT_SILU] = gated_silu;
+    k->gated[ACT_GELU] = gated_gelu;
+    k->gated[ACT_CLAMPED] = gated_clamped;
     k->rms_norm = rms_norm;
     k->rope_pairs = rope_pairs;
     k->rope_halves = rope_halves;

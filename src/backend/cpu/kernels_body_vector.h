@@ -173,21 +173,49 @@ static float max_of(const float *x, int n) {
     return max;
 }
 
-static void silu_mul(const float *gate, const float *up, int n, float *out) {
-    const vf one = vf_set1(1.0f);
+ALWAYS_INLINE vf sigmoid_times(vf x, vf arg) {
+    return vf_div(x, vf_add(vf_set1(1.0f), vf_exp(vf_sub(vf_zero(), arg))));
+}
+
+/* One vector; act is a constant. GELU: (1 + tanh z) / 2 is sigmoid(2 z), which does not cancel. */
+ALWAYS_INLINE vf gate_vector(enum activation act, vf g, vf u) {
+    if (act == ACT_GELU) {
+        const vf one = vf_set1(1.5957691216f), cube = vf_set1(0.07135481627f);
+        vf twice_z = vf_mul(g, vf_fma(cube, vf_mul(g, g), one));
+        return vf_mul(sigmoid_times(g, twice_z), u);
+    }
+    if (act == ACT_CLAMPED) {
+        const vf limit = vf_set1(ACT_CLAMPED_LIMIT), low = vf_set1(-ACT_CLAMPED_LIMIT);
+        g = vf_min(g, limit);
+        u = vf_add(vf_max(vf_min(u, limit), low), vf_set1(1.0f));
+        return vf_mul(sigmoid_times(g, vf_mul(vf_set1(ACT_CLAMPED_SLOPE), g)), u);
+    }
+    return vf_mul(sigmoid_times(g, g), u);
+}
+
+ALWAYS_INLINE void gated(enum activation act, const float *gate, const float *up, int n,
+                         float *out) {
     for (int i = 0; i < n; i += LANES) {
         int here = min_int(LANES, n - i);
         bool part = here < LANES;
         vf g = part ? vf_load_part(gate + i, here) : vf_load(gate + i);
         vf u = part ? vf_load_part(up + i, here) : vf_load(up + i);
-        vf e = vf_exp(vf_sub(vf_zero(), g));
-        vf y = vf_mul(vf_div(g, vf_add(one, e)), u);
+        vf y = gate_vector(act, g, u);
         if (part)
             vf_store_part(out + i, y, here);
         else
             vf_store(out + i, y);
     }
 }
+
+#define GATED(lower, act)                                                                          \
+    static void gated_##lower(const float *gate, const float *up, int n, float *out) {             \
+        gated(act, gate, up, n, out);                                                              \
+    }
+GATED(silu, ACT_SILU)
+GATED(gelu, ACT_GELU)
+GATED(clamped, ACT_CLAMPED)
+#undef GATED
 
 /* ---- Norm, rope, add, scale ---- */
 

@@ -178,9 +178,29 @@ static void scale(float *x, int n, float factor) {
         x[i] *= factor;
 }
 
-static void silu_mul(const float *gate, const float *up, int n, float *out) {
+static float sigmoid_times(float x, float arg) {
+    return x / (1.0f + expf(-arg));
+}
+
+static void gated_silu(const float *gate, const float *up, int n, float *out) {
     for (int i = 0; i < n; i++)
-        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        out[i] = sigmoid_times(gate[i], gate[i]) * up[i];
+}
+
+/* (1 + tanh z) / 2 is sigmoid(2 z), which does not cancel. */
+static void gated_gelu(const float *gate, const float *up, int n, float *out) {
+    for (int i = 0; i < n; i++) {
+        float x = gate[i], z = 0.7978845608f * (x + 0.044715f * x * x * x);
+        out[i] = sigmoid_times(x, 2 * z) * up[i];
+    }
+}
+
+static void gated_clamped(const float *gate, const float *up, int n, float *out) {
+    const float limit = ACT_CLAMPED_LIMIT;
+    for (int i = 0; i < n; i++) {
+        float g = fminf(gate[i], limit), u = fmaxf(-limit, fminf(up[i], limit));
+        out[i] = sigmoid_times(g, ACT_CLAMPED_SLOPE * g) * (u + 1);
+    }
 }
 
 void kernels_ref_fill(struct kernels *k) {
@@ -206,7 +226,9 @@ void kernels_ref_fill(struct kernels *k) {
     k->add = add;
     k->scale = scale;
     k->add_scaled = add_scaled;
-    k->silu_mul = silu_mul;
+    k->gated[ACT_SILU] = gated_silu;
+    k->gated[ACT_GELU] = gated_gelu;
+    k->gated[ACT_CLAMPED] = gated_clamped;
     kernels_ref_q8_fill(k);
     kernels_ref_packed_fill(k);
 }

@@ -103,8 +103,9 @@ static void run_rows(const struct cpu *c, const struct products *p, const struct
         const struct step *g = p->gated;
         multiply(c, p->items[1], in, begin, end, scratch);
         for (int line = 0; line < in->n_lines; line++)
-            c->k.silu_mul(span_at(c, &g->in[0], line, begin), span_at(c, &g->in[1], line, begin),
-                          end - begin, span_at(c, &g->out, line, begin));
+            c->k.gated[g->op->p.gated.act](span_at(c, &g->in[0], line, begin),
+                                           span_at(c, &g->in[1], line, begin), end - begin,
+                                           span_at(c, &g->out, line, begin));
     }
     for (int line = 0; p->sum && line < in->n_lines; line++)
         cpu_run_sum(c, p->sum, line, begin, end);
