@@ -6,6 +6,9 @@ static const struct kernel_set sets[] = {
     {ISA_NEON, kernels_neon_fill},
 #ifndef NO_KERNELS_NEON_DOT
     {ISA_NEON_DOT, kernels_neon_dot_fill},
+#ifndef NO_KERNELS_NEON_I8MM
+    {ISA_NEON_I8MM, kernels_neon_i8mm_fill},
+#endif
 #endif
 };
 

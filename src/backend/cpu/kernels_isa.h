@@ -38,6 +38,7 @@ void kernels_avx512_fill(struct kernels *k);
 void kernels_amx_fill(struct kernels *k);
 void kernels_neon_fill(struct kernels *k);
 void kernels_neon_dot_fill(struct kernels *k);
+void kernels_neon_i8mm_fill(struct kernels *k);
 
 /* Overrides k with what this architecture has among `isa` (bits per enum cpu_isa), lowest to
  * highest; k->name becomes the highest's. One of kernels_{x86,arm,other}.c defines it. */
@@ -52,8 +53,9 @@ void kernels_override_by(struct kernels *k, unsigned isa, const struct kernel_se
 /* The most that a product over the packed layout takes of its scratch (kernels_body_packed.h). */
 #define PACKED_SCRATCH_BYTES ((size_t)160 << 10)
 
-/* AVX-512's products over packed weights, to which AMX leaves few tokens. */
+/* Products over packed weights to which AMX and I8MM leave few tokens. */
 extern matmul_packed_q8_fn *const kernels_avx512_packed_q8[N_DTYPES_WEIGHT];
+extern matmul_packed_q8_fn *const kernels_neon_dot_packed_q8[N_DTYPES_WEIGHT];
 
 /* The shapes of tiles as LDTILECFG reads them. */
 struct tile_config {

@@ -13,6 +13,12 @@
 
 #include "backend/cpu/kernels_body_fill.h"
 
+matmul_packed_q8_fn *const kernels_neon_dot_packed_q8[N_DTYPES_WEIGHT] = {
+#define ENTRY(lower, upper) [DTYPE_##upper] = matmul_packed_q8_##lower,
+    Q8_WEIGHT_MAP(ENTRY)
+#undef ENTRY
+};
+
 void kernels_neon_dot_fill(struct kernels *k) {
     bodies_fill(k);
 }
