@@ -75,15 +75,13 @@ double bench_copy_gbs(void) {
     return gbs;
 }
 
-/* A product over n_matrices weights in turn. */
+/* A product of class f32 over n_matrices weights in turn. */
 struct bench_product {
     const struct kernels *k;
     enum dtype type;
-    bool q8;
     int n_rows, n_cols, n_tokens, n_matrices;
     size_t row_bytes, matrix_bytes;
     uint8_t *w;
-    struct q8_rows q;
     float *x, *out;
     void *scratch;
 };
@@ -91,13 +89,8 @@ struct bench_product {
 static void product_once(void *context, int call) {
     struct bench_product *p = context;
     const uint8_t *w = p->w + (size_t)(call % p->n_matrices) * p->matrix_bytes;
-    if (p->q8) {
-        p->k->matmul_q8[p->type](w, p->row_bytes, p->n_rows, p->n_cols, &p->q, p->n_tokens, p->out,
-                                 p->n_rows, p->scratch);
-    } else {
-        p->k->matmul_f32[p->type](w, p->row_bytes, p->n_rows, p->n_cols, p->x, p->n_cols,
-                                  p->n_tokens, p->out, p->n_rows, p->scratch);
-    }
+    p->k->matmul_f32[p->type](w, p->row_bytes, p->n_rows, p->n_cols, p->x, p->n_cols, p->n_tokens,
+                              p->out, p->n_rows, p->scratch);
 }
 
 static void *aligned_memory(size_t bytes) {
@@ -115,11 +108,10 @@ static void product_weights(struct check *c, struct bench_product *p) {
         memcpy(p->w + (size_t)i * p->matrix_bytes, p->w, p->matrix_bytes);
 }
 
-static void bench_shape(struct check *c, enum dtype type, bool q8, int n_rows, int n_cols,
-                        int n_tokens, bool stream) {
+static void bench_shape(struct check *c, enum dtype type, int n_rows, int n_cols, int n_tokens,
+                        bool stream) {
     struct bench_product p = {.k = c->isa,
                               .type = type,
-                              .q8 = q8,
                               .n_rows = n_rows,
                               .n_cols = n_cols,
                               .n_tokens = n_tokens,
@@ -128,11 +120,8 @@ static void bench_shape(struct check *c, enum dtype type, bool q8, int n_rows, i
     p.matrix_bytes = round_up(p.row_bytes * (size_t)n_rows, 256);
     if (stream) p.n_matrices = (int)(3 * bench_llc_bytes() / p.matrix_bytes) + 1;
     product_weights(c, &p);
-    void *memory = aligned_memory(q8_rows_bytes(n_cols, n_tokens));
-    p.q = q8_rows_at(memory, n_cols, n_tokens);
     p.x = aligned_memory((size_t)n_tokens * (size_t)n_cols * sizeof(float));
     data_floats(c, DATA_RANDOM, p.x, (size_t)n_tokens * (size_t)n_cols);
-    c->ref->quantise_q8(p.x, n_cols, 0, n_tokens, &p.q);
     p.out = aligned_memory((size_t)n_tokens * (size_t)n_rows * sizeof(float));
     p.scratch = aligned_memory(matmul_scratch_bytes(n_cols));
     double ns = bench_ns(product_once, &p);
@@ -144,23 +133,22 @@ static void bench_shape(struct check *c, enum dtype type, bool q8, int n_rows, i
     printf("\n");
     fflush(stdout);
     free(p.w);
-    free(memory);
     free(p.x);
     free(p.out);
     free(p.scratch);
 }
 
-static void bench_type(struct check *c, enum dtype type, bool q8) {
+static void bench_type(struct check *c, enum dtype type) {
     bool small = dtype_info(type)->block_elements != QK_SUPER;
     int width = small ? 576 : 2048, wide = small ? 1536 : 8192;
-    bench_shape(c, type, q8, width, width, 1, false);
-    bench_shape(c, type, q8, width, width, 1, true);
-    bench_shape(c, type, q8, wide, width, 1, true);
-    bench_shape(c, type, q8, width, wide, 1, true);
-    if (small) bench_shape(c, type, q8, 49152, 576, 1, true);
-    bench_shape(c, type, q8, width, width, 4, false);
-    bench_shape(c, type, q8, width, width, 512, false);
-    bench_shape(c, type, q8, width, wide, 512, false);
+    bench_shape(c, type, width, width, 1, false);
+    bench_shape(c, type, width, width, 1, true);
+    bench_shape(c, type, wide, width, 1, true);
+    bench_shape(c, type, width, wide, 1, true);
+    if (small) bench_shape(c, type, 49152, 576, 1, true);
+    bench_shape(c, type, width, width, 4, false);
+    bench_shape(c, type, width, width, 512, false);
+    bench_shape(c, type, width, wide, 512, false);
 }
 
 struct bench_heads {
@@ -255,16 +243,11 @@ static void bench_convert(struct check *c) {
 void bench_all(struct check *c) {
     printf("copy, one thread: %.1f GB/s read and written; last-level cache %zu MiB\n",
            bench_copy_gbs(), bench_llc_bytes() >> 20);
-    for (int q8 = 1; q8 >= 0; q8--) {
-        for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
-            if (q8 && !c->isa->matmul_q8[type]) continue;
-            if (!check_kernel(c, true, "matmul_%s/%s", q8 ? "q8" : "f32",
-                              dtype_name((enum dtype)type)))
-                continue;
-            bench_type(c, (enum dtype)type, q8);
-        }
+    bench_products_q8(c);
+    for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
+        if (check_kernel(c, true, "matmul_f32/%s", dtype_name((enum dtype)type)))
+            bench_type(c, (enum dtype)type);
     }
-    bench_packed(c);
     if (check_kernel(c, true, "attention")) {
         for (int type = 0; type < KV_TYPE_COUNT; type++) {
             bench_heads(c, (enum kv_type)type, 64, 3);

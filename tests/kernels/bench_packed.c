@@ -1,5 +1,6 @@
-/* Speed of the products over the packed layout, as shares of what one thread of this machine reads
- * (few tokens) and of what its integer dot products reach (many); and of repacking. */
+/* Speed of the products of class q8, over raw blocks and over the packed layout, as shares of what
+ * one thread of this machine reads (few tokens) and of what its integer dot products reach (many);
+ * and of repacking. */
 #include "data.h"
 
 #include <stdio.h>
@@ -65,6 +66,24 @@ static void peak_avx512(void *context, int call) {
             : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
               "xmm10", "xmm11");
 }
+
+/* The same, 32 products at a time in three instructions. Kernels may pass it: where weights have
+ * few bits, sums are widened seldom. */
+static void peak_avx2(void *context, int call) {
+    (void)context;
+    (void)call;
+#define STEP(acc, spare)                                                                           \
+    "vpmaddubsw %%ymm15, %%ymm14, %%ymm" #spare "\n\tvpmaddwd %%ymm13, %%ymm" #spare               \
+    ", %%ymm" #spare "\n\tvpaddd %%ymm" #spare ", %%ymm" #acc ", %%ymm" #acc "\n\t"
+    for (int i = 0; i < 100; i++)
+        __asm__ volatile(STEP(0, 6) STEP(1, 7) STEP(2, 8) STEP(3, 9) STEP(4, 10) STEP(5, 11)
+                             STEP(0, 6) STEP(1, 7) STEP(2, 8) STEP(3, 9) STEP(4, 10) STEP(5, 11)
+                         :
+                         :
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                           "xmm9", "xmm10", "xmm11");
+#undef STEP
+}
 #endif
 
 /* GOP/s of the instruction set's integer dot products alone; 0 if nobody wrote the loop. */
@@ -72,6 +91,7 @@ static double peak_gops(const struct check *c) {
 #if defined __x86_64__
     if (strcmp(c->isa_name, "avx512") == 0)
         return 2.0 * 64 * 12 * 100 / bench_ns(peak_avx512, NULL);
+    if (strcmp(c->isa_name, "avx2") == 0) return 2.0 * 32 * 12 * 100 / bench_ns(peak_avx2, NULL);
 #endif
     (void)c;
     return 0;
@@ -135,8 +155,8 @@ static void product_free(struct product *p) {
     free(p->scratch);
 }
 
-static void bench_tokens(struct check *c, struct product *p, int n_tokens, double limit,
-                         bool reading) {
+/* ns of a product with n_tokens. */
+static double product_ns(struct check *c, struct product *p, bench_fn *fn, int n_tokens) {
     void *memory = memory_new(q8_rows_bytes(p->n_cols, n_tokens));
     size_t n = (size_t)n_tokens * (size_t)p->n_cols;
     float *x = memory_new(n * sizeof *x);
@@ -145,39 +165,68 @@ static void bench_tokens(struct check *c, struct product *p, int n_tokens, doubl
     data_floats(c, DATA_RANDOM, x, n);
     c->ref->quantise_q8(x, p->n_cols, 0, n_tokens, &p->q);
     p->out = memory_new((size_t)n_tokens * (size_t)p->n_rows * sizeof(float));
-    double ns = bench_ns(packed_once, p), raw_ns = bench_ns(raw_once, p);
-    double gops = 2.0 * p->n_rows * p->n_cols * n_tokens / ns, gbs = (double)p->packed_bytes / ns;
-    printf("%-8s %-24s %5d x %-5d %3d tokens %11.0f ns %6.2f GB/s %7.1f GOP/s", c->isa_name,
-           c->kernel, p->n_rows, p->n_cols, n_tokens, ns, gbs, gops);
-    if (limit > 0)
-        printf(" %5.1f%% of %s", 100 * (reading ? gbs : gops) / limit, reading ? "read" : "peak");
-    printf(", raw blocks take %.2fx\n", raw_ns / ns);
-    fflush(stdout);
+    double ns = bench_ns(fn, p);
     free(p->out);
     free(x);
     free(memory);
+    return ns;
 }
 
-static void bench_type(struct check *c, enum dtype type) {
-    static const int shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}};
+/* A line of the table: 1, 4, 8 and 512 tokens. Memory's limit is measured on each. */
+static void bench_line(struct check *c, struct product *p, bool packed, double peak) {
+    bench_fn *fn = packed ? packed_once : raw_once;
+    double bytes = (double)(packed ? p->packed_bytes : p->raw_bytes), read = read_gbs();
+    printf("%-8s %-24s %5d x %-5d", c->isa_name, c->kernel, p->n_rows, p->n_cols);
+    for (int n_tokens = 1; n_tokens <= 8; n_tokens *= n_tokens == 1 ? 4 : 2) {
+        double gbs = bytes / product_ns(c, p, fn, n_tokens);
+        printf(" %7.1f %4.0f%%", gbs, 100 * gbs / read);
+    }
+    double gops = 2.0 * p->n_rows * p->n_cols * 512 / product_ns(c, p, fn, 512);
+    printf(" %7.1f", gops);
+    if (peak > 0) printf(" %4.0f%%", 100 * gops / peak);
+    printf("\n");
+    fflush(stdout);
+}
+
+/* The shapes of a dense model of 1B, and of one of 135M where the type allows its width. */
+static void bench_type(struct check *c, enum dtype type, bool packed, double peak) {
+    static const int shapes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192},
+                                    {192, 576},   {576, 1536},  {1536, 576}};
     for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        if (shapes[i][1] % dtype_info(type)->block_elements) continue;
         struct product p = product_new(c, type, shapes[i][0], shapes[i][1], true);
-        for (int n_tokens = 1; n_tokens <= (i ? 1 : 8); n_tokens *= 2)
-            bench_tokens(c, &p, n_tokens, read_gbs(), true);
-        if (i == 1) {
-            double gbs = (double)p.raw_bytes / bench_ns(pack_once, &p);
-            printf("%-8s %-24s repacked at %.2f GB/s, %.2f of copying\n", c->isa_name, c->kernel,
-                   gbs, gbs / (bench_copy_gbs() / 2));
-        }
-        bench_tokens(c, &p, 512, peak_gops(c), false);
+        bench_line(c, &p, packed, peak);
         product_free(&p);
     }
 }
 
-void bench_packed(struct check *c) {
-    for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
-        if (!pack_can((enum dtype)type)) continue;
-        if (!check_kernel(c, true, "matmul_packed_q8/%s", dtype_name((enum dtype)type))) continue;
-        bench_type(c, (enum dtype)type);
+void bench_products_q8(struct check *c) {
+    bool head = false;
+    double peak = 0;
+    for (int i = 0; i < 2 * N_DTYPES_WEIGHT; i++) {
+        const enum dtype type = (enum dtype)(i / 2);
+        const bool packed = i % 2;
+        if (!pack_can(type) || !c->isa->matmul_q8[type]) continue;
+        if (!check_kernel(c, true, "matmul_%sq8/%s", packed ? "packed_" : "", dtype_name(type)))
+            continue;
+        if (!head) {
+            peak = peak_gops(c);
+            printf("%s, one thread: reads %.1f GB/s; int8 peak %.0f GOP/s (0: not known)\n",
+                   c->isa_name, read_gbs(), peak);
+            printf("weights from memory; GB/s of them and share of a read beside it\n"
+                   "%47s %13s %13s %13s %13s\n",
+                   "", "1 token", "4 tokens", "8 tokens", "512: GOP/s");
+            head = true;
+        }
+        bench_type(c, type, packed, peak);
+    }
+    for (int i = 0; i < N_DTYPES_WEIGHT; i++) {
+        const enum dtype type = (enum dtype)i;
+        if (!pack_can(type) || !check_kernel(c, true, "pack/%s", dtype_name(type))) continue;
+        struct product p = product_new(c, type, 8192, 2048, true);
+        double gbs = (double)p.raw_bytes / bench_ns(pack_once, &p);
+        printf("%-8s %-24s %5d x %-5d %7.1f GB/s, %.2f of copying\n", c->isa_name, c->kernel,
+               p.n_rows, p.n_cols, gbs, gbs / (bench_copy_gbs() / 2));
+        product_free(&p);
     }
 }

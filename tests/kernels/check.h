@@ -88,4 +88,4 @@ void check_attention(struct check *c);
 void check_vector(struct check *c);  /* norm, softmax parts, gate, rope, add, scale */
 void check_convert(struct check *c); /* quantise_q8, dequant, kv_store */
 void bench_all(struct check *c);
-void bench_packed(struct check *c);
+void bench_products_q8(struct check *c); /* raw and packed */
