@@ -11,7 +11,7 @@
 #include "run/executor.h"
 
 /* Rounds take turns over sets of tokens: a router must choose every expert in one of them. */
-enum { N_TOKENS = 4, N_SETS = 8, N_CTX = 64, MAX_DEVICES = 4 };
+enum { N_TOKENS = 4, N_SETS = 64, N_CTX = 64, MAX_DEVICES = 4 };
 
 static int n_plans = 3;
 static uint64_t first_seed = 1;
@@ -134,9 +134,9 @@ static void restore_wait(struct program_segment *s, int wait, struct program_wai
 /* ---- every wait ---- */
 
 enum {
-    MAX_ROUNDS = 400,      /* in which a needed wait must show */
+    MAX_ROUNDS = 1000,     /* in which a needed wait must show */
     REDUNDANT_ROUNDS = 24, /* in which a redundant one must not */
-    BUCKETS = 8,
+    BUCKETS = 10,
 };
 static struct counts {
     int n_waits, n_needed;
