@@ -1,5 +1,6 @@
 #include "run/executor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include "base/arena.h"
 
@@ -21,6 +22,7 @@ struct executor {
     void *exchange;
     struct executor_ledger ledger[MAX_DEVICES];
     uint64_t value[MAX_DEVICES];     /* timelines, before the current round */
+    uint64_t submitted[MAX_DEVICES]; /* the last value that each was asked for */
     uint64_t per_round[MAX_DEVICES]; /* how far a round moves them: segments of the device */
 };
 
@@ -315,8 +317,10 @@ static ats_status submit(struct executor *e, int segment, const struct round *ro
                                          e->value[other] + (uint64_t)s->waits[i].ordinal};
     }
     struct backend *b = e->devices[s->device];
-    return b->fn->submit(b, e->segments[segment], round, waits, s->n_waits,
-                         e->value[s->device] + (uint64_t)s->ordinal);
+    uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
+    TRY(b->fn->submit(b, e->segments[segment], round, waits, s->n_waits, value));
+    e->submitted[s->device] = value;
+    return ATS_OK;
 }
 
 /* Devices that run by themselves get all their segments first and wait for the others' values;
@@ -333,11 +337,17 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     const struct program *p = e->program;
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
-    TRY(submit_all(e, round));
-    for (int d = 0; d < e->n_devices; d++) {
+    ats_status status = submit_all(e, round);
+    char text[256] = "";
+    if (status != ATS_OK) snprintf(text, sizeof text, "%s", error_text());
+    for (int d = 0; d < e->n_devices; d++) { /* all of them: what runs still reads the round */
         e->value[d] += e->per_round[d];
-        TRY(e->devices[d]->fn->wait(e->devices[d], e->value[d]));
+        ats_status waited = e->devices[d]->fn->wait(e->devices[d], e->submitted[d]);
+        if (waited == ATS_OK || status != ATS_OK) continue;
+        status = waited;
+        snprintf(text, sizeof text, "%s", error_text());
     }
+    if (status != ATS_OK) return fail(status, "%s", text);
     *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);
     return ATS_OK;
 }

@@ -571,6 +571,7 @@ ats_status vk_segment_build(struct backend *backend, const struct step *steps, i
 void vk_segment_free(struct backend *backend, struct backend_segment *s) {
     struct vulkan *v = vulkan_of(backend);
     if (!s) return;
+    vk_idle(v);
     pthread_mutex_lock(&v->queue_lock);
     for (int i = 0; i < N_VARIANTS; i++) {
         struct vk_commands *list = &s->commands[i];

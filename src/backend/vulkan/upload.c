@@ -134,6 +134,7 @@ ats_status vk_kv_open(struct backend *b, const struct kv_layout *l, struct backe
 
 void vk_kv_close(struct backend *b, struct backend_kv *kv) {
     if (!kv) return;
+    vk_idle(vulkan_of(b));
     vk_block_close(vulkan_of(b), &kv->k);
     vk_block_close(vulkan_of(b), &kv->v);
     free(kv);

@@ -176,6 +176,7 @@ static void *run_queue(void *arg) {
         v->busy = false;
         job->next = v->spare;
         v->spare = job;
+        pthread_cond_broadcast(&v->changed);
     }
     pthread_mutex_unlock(&v->lock);
     return NULL;
@@ -224,6 +225,16 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
     return ATS_OK;
+}
+
+void vk_idle(struct vulkan *v) {
+    pthread_mutex_lock(&v->lock);
+    while (v->queue_head || v->busy)
+        pthread_cond_wait(&v->changed, &v->lock);
+    pthread_mutex_unlock(&v->lock);
+    pthread_mutex_lock(&v->queue_lock);
+    v->f.DeviceWaitIdle(v->device); /* an error changes nothing for what is freed now */
+    pthread_mutex_unlock(&v->queue_lock);
 }
 
 static ats_status wait_value(struct backend *b, uint64_t value) {

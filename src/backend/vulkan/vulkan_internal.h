@@ -256,6 +256,10 @@ MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
 MUST_CHECK ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to,
                                   const VkBufferCopy *regions, uint32_t n);
 
+/* vulkan.c */
+/* Returns when nothing is queued or running any more, whatever became of it. Before freeing. */
+void vk_idle(struct vulkan *v);
+
 /* round.c */
 /* Bytes of the round block; its sections are set. */
 size_t vk_round_layout(struct vulkan *v, const struct backend_limits *limits);

@@ -1,0 +1,239 @@
+/*
+ * A Vulkan device and the CPU on one model: alone against the oracle's logits, together in random
+ * divisions against the all-CPU ones, with the optional features on and off, and with nothing to
+ * say for the validation layer. By hand:
+ *   test_run_vulkan_plans [N] [SEED]   N plans a model, from SEED on; a failure prints its seed
+ */
+#include "agree.h"
+
+#include <stdatomic.h>
+
+static int n_plans = 4;
+static uint64_t first_seed = 1;
+
+#define BOUND 1e-3
+
+static const char *const models[] = {
+    "llama/llama-f16.gguf", "llama256/llama256-f16.gguf", "qwen2/qwen2-bf16.gguf",
+    "qwen3/qwen3-f16.gguf", "phi3/phi3-f32.gguf",         "quants/Q4_K_M.gguf",
+};
+/* Each feature is off in some and on in others, each pair of them in every way. */
+static const char *const disabled[] = {"", "import,idot", "import,hostvram", "idot,hostvram"};
+static const char *const devices[] = {"cpu,vulkan", "vulkan,cpu", "cpu,vulkan,cpu",
+                                      "vulkan,vulkan"};
+
+static atomic_int n_messages;
+
+static void count_messages(void *user, int level, const char *text) {
+    (void)user, (void)level;
+    if (!strstr(text, "vulkan validation")) return;
+    n_messages++;
+    print_error("%s\n", text);
+}
+
+/* The test needs a device; false: there is none, which is said. */
+static bool has_vulkan(const char *path) {
+    ats_options options = agree_options(path);
+    ats_engine *e;
+    options.devices = "vulkan";
+    ats_status status = ats_engine_open(&options, &e);
+    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
+    if (status == ATS_OK) ats_engine_close(e);
+    return status != ATS_UNSUPPORTED;
+}
+
+static void check_plan(const char *path, const float *want, const int32_t *ids, size_t n,
+                       uint64_t seed) {
+    ats_options options = agree_options(path);
+    options.devices = devices[seed % COUNT_OF(devices)];
+    options.plan_seed = seed;
+    options.n_threads = options.n_threads_batch = 1;
+    setenv("ATSINFER_VK_DISABLE", disabled[seed / COUNT_OF(devices) % COUNT_OF(disabled)], 1);
+    ats_engine *e = agree_open(&options);
+    size_t width = (size_t)agree_vocab(e);
+    const size_t chunks[] = {0, 1 + seed % 20};
+    for (int i = 0; i < 2; i++) {
+        float *got = agree_logits(e, ids, n, chunks[i]);
+        double d = test_max_abs_diff(got, want, n * width);
+        if (!(d <= BOUND))
+            fail_msg("%s on %s without \"%s\", plan seed %llu, pieces of %zu: differs by %g", path,
+                     options.devices, getenv("ATSINFER_VK_DISABLE"), (unsigned long long)seed,
+                     chunks[i], d);
+        free(got);
+    }
+    ats_engine_close(e);
+    setenv("ATSINFER_VK_DISABLE", "", 1);
+}
+
+static void random_plans_change_nothing(void **state) {
+    (void)state;
+    enum { N = 70 };
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        char name[128], path[512];
+        snprintf(name, sizeof name, "models/%s", models[i]);
+        if (!test_shared_path(path, sizeof path, name)) skip();
+        ats_options options = agree_options(path);
+        options.cpu_isa = "ref";
+        ats_engine *e = agree_open(&options);
+        int32_t ids[N];
+        for (int j = 0; j < N; j++)
+            ids[j] = (j * 37 + 11) % agree_vocab(e);
+        float *want = agree_logits(e, ids, N, 0);
+        ats_engine_close(e);
+        for (int j = 0; j < n_plans; j++)
+            check_plan(path, want, ids, N, first_seed + i * 5 + (uint64_t)j);
+        free(want);
+    }
+}
+
+/* ---- against numbers that are not ours ---- */
+
+struct oracle {
+    char model[512];
+    int32_t *prompt, *positions; /* positions NULL: all of the prompt */
+    size_t n_prompt, n_positions;
+    struct test_npy logits; /* (positions, n_vocab) */
+};
+
+/* The prompt and the logits of `model`, whose facts stand in `index` (under "types", `type`). */
+static bool oracle_open(struct oracle *o, const char *model, const char *index, const char *type,
+                        const char *logits) {
+    char path[512];
+    memset(o, 0, sizeof *o);
+    if (!test_shared_path(o->model, sizeof o->model, model)) return false;
+    test_shared_path(path, sizeof path, index);
+    json_t *root = test_json_read(path);
+    const json_t *entry = type ? test_json_get(test_json_get(root, "types"), type) : root;
+    o->prompt = test_json_ids(test_json_get(entry, "prompt"), &o->n_prompt);
+    if (type)
+        o->positions = test_json_ids(test_json_get(entry, "logits_positions"), &o->n_positions);
+    json_decref(root);
+    test_shared_path(path, sizeof path, logits);
+    test_npy_read(path, &o->logits);
+    return true;
+}
+
+static void check_oracle(struct oracle *o, double bound) {
+    ats_options options = agree_options(o->model);
+    options.devices = "vulkan";
+    ats_engine *e = agree_open(&options);
+    size_t width = (size_t)agree_vocab(e), n = o->positions ? o->n_positions : o->n_prompt;
+    assert_int_equal(o->logits.n, n * width);
+    for (size_t chunk = 0; chunk < 2; chunk++) { /* at once; token by token */
+        float *got = agree_logits(e, o->prompt, o->n_prompt, chunk);
+        for (size_t i = 0; i < n; i++) {
+            size_t at = o->positions ? (size_t)o->positions[i] : i;
+            double d = test_max_abs_diff(got + at * width, o->logits.data + i * width, width);
+            if (!(d <= bound)) fail_msg("%s: position %zu differs by %g", o->model, at, d);
+        }
+        free(got);
+    }
+    ats_engine_close(e);
+    free(o->prompt), free(o->positions);
+    test_npy_free(&o->logits);
+}
+
+static void whole_models_agree_with_their_oracles(void **state) {
+    (void)state;
+    static const char *const files[][2] = {{"llama", "llama-f16"},
+                                           {"mistral", "mistral-f32"},
+                                           {"qwen2", "qwen2-bf16"},
+                                           {"qwen3", "qwen3-f16"},
+                                           {"smollm3", "smollm3-f32"}};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        char model[128], index[128], logits[128];
+        struct oracle o;
+        snprintf(model, sizeof model, "models/%s/%s.gguf", files[i][0], files[i][1]);
+        snprintf(index, sizeof index, "models/%s/ref.json", files[i][0]);
+        snprintf(logits, sizeof logits, "models/%s/logits.npy", files[i][0]);
+        if (!oracle_open(&o, model, index, NULL, logits)) skip();
+        check_oracle(&o, 1e-3);
+    }
+}
+
+static void every_quantised_type_agrees_with_its_oracle(void **state) {
+    (void)state;
+    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",   "Q8_0",   "Q2_K", "Q3_K",
+                                        "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
+    for (size_t i = 0; i < COUNT_OF(types); i++) {
+        char model[128], logits[128];
+        struct oracle o;
+        snprintf(model, sizeof model, "models/quants/%s.gguf", types[i]);
+        snprintf(logits, sizeof logits, "models/quants/%s.logits.npy", types[i]);
+        if (!oracle_open(&o, model, "models/quants/index.json", types[i], logits)) skip();
+        check_oracle(&o, 2e-3);
+    }
+}
+
+/* A device in use does not fail the others' requests, and its own say what happened. */
+static void a_lost_device_ends_the_request_with_an_error(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    for (int lost = 1; lost <= 7; lost++) {
+        char text[16];
+        ats_options options = agree_options(path);
+        options.devices = lost % 2 ? "vulkan" : "cpu,vulkan";
+        snprintf(text, sizeof text, "%d", lost);
+        setenv("ATSINFER_VK_LOSE_SUBMISSION", text, 1);
+        ats_engine *e = agree_open(&options);
+        setenv("ATSINFER_VK_LOSE_SUBMISSION", "0", 1);
+        ats_session *s;
+        TEST_OK(ats_session_open(e, &s));
+        ats_status status = ATS_OK;
+        for (int32_t i = 0; i < 10 && status == ATS_OK; i++) {
+            ats_run run = {s, &i, 1, ATS_WANT_LAST, NULL};
+            status = ats_eval(e, &run, 1);
+        }
+        assert_int_equal(status, ATS_DEVICE);
+        TEST_ERROR_HAS("DEVICE_LOST");
+        ats_session_close(s);
+        ats_engine_close(e);
+    }
+}
+
+/* Each allocation in turn: an error that says so, and nothing left behind. */
+static void memory_that_a_device_lacks_is_an_error(void **state) {
+    (void)state;
+    char path[512];
+    int n_failed = 0;
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    for (int nth = 1; nth < 40; nth++) {
+        char text[16];
+        ats_options options = agree_options(path);
+        ats_engine *e = NULL;
+        options.devices = nth % 2 ? "vulkan" : "cpu,vulkan";
+        snprintf(text, sizeof text, "%d", nth);
+        setenv("ATSINFER_VK_FAIL_ALLOCATION", text, 1);
+        ats_status status = ats_engine_open(&options, &e);
+        setenv("ATSINFER_VK_FAIL_ALLOCATION", "0", 1);
+        if (status == ATS_OK) {
+            ats_engine_close(e);
+            continue;
+        }
+        n_failed++;
+        assert_null(e);
+        assert_int_equal(status, ATS_NO_MEMORY);
+        TEST_ERROR_HAS("vulkan");
+    }
+    assert_true(n_failed >= 6);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) n_plans = atoi(argv[1]);
+    if (argc > 2) first_seed = strtoull(argv[2], NULL, 10);
+    ats_log_set(count_messages, NULL, 1);
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) return 77;
+    if (!has_vulkan(path)) return 77;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_plans_change_nothing),
+        cmocka_unit_test(whole_models_agree_with_their_oracles),
+        cmocka_unit_test(every_quantised_type_agrees_with_its_oracle),
+        cmocka_unit_test(a_lost_device_ends_the_request_with_an_error),
+        cmocka_unit_test(memory_that_a_device_lacks_is_an_error),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (n_messages) print_error("%d messages of the validation layer\n", n_messages);
+    return failed ? failed : n_messages > 0;
+}
