@@ -29,7 +29,7 @@ bool sim_is_name(const char *name); /* begins like one */
 MUST_CHECK ats_status sim_options_parse(const char *name, struct sim_options *out);
 
 /* Wraps `inner`, owned from now on. peer: a simulated device whose world this one joins; NULL: a
- * world of its own. *out owned. */
+ * world of its own. Owned. */
 struct backend *sim_backend_open(struct backend *inner, const struct sim_options *options,
                                  struct backend *peer);
 bool sim_is_device(const struct backend *b);
