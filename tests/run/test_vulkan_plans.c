@@ -137,6 +137,8 @@ static void whole_models_agree_with_their_oracles(void **state) {
     (void)state;
     static const char *const files[][2] = {{"llama", "llama-f16"},
                                            {"mistral", "mistral-f32"},
+                                           {"gemma3", "gemma3-f16"},
+                                           {"glm4", "glm4-f32"},
                                            {"qwen2", "qwen2-bf16"},
                                            {"qwen3", "qwen3-f16"},
                                            {"smollm3", "smollm3-f32"}};

@@ -129,10 +129,10 @@ static int groups_of(int n, int size) {
     return (n + size - 1) / size;
 }
 
-/* A dispatch of a lane a column. */
+/* A dispatch of a lane a column; `constant` is the shader's own, if it has one. */
 static ats_status finish_columns(struct builder *b, struct dispatch *d, enum vk_shader shader,
-                                 int n_columns, bool rows) {
-    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes};
+                                 int n_columns, bool rows, int constant) {
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, constant};
     return finish(b, d, shader, constants, groups_of(n_columns, b->v->lanes), rows, 1);
 }
 
@@ -214,7 +214,7 @@ static ats_status add_quantise(struct builder *b, const struct step *s) {
     push_int(d, 0);
     push_int(d, 10 * (int64_t)n_blocks);
     b->rounded = s;
-    return finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows);
+    return finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows, 0);
 }
 
 /* The shader of a product and its constants; returns rows of a work-group. */
@@ -376,7 +376,7 @@ static ats_status add_rope(struct builder *b, const struct step *s) {
     push_int(d, table.word);
     note_exchange(b, &s->in[0], s->begin, s->end, false, false);
     note_exchange(b, &s->out, s->begin, s->end, false, true);
-    return finish_columns(b, d, SHADER_ROPE, s->end - s->begin, false);
+    return finish_columns(b, d, SHADER_ROPE, s->end - s->begin, false, 0);
 }
 
 static ats_status add_copy(struct builder *b, const struct step *s, bool gather) {
@@ -389,12 +389,12 @@ static ats_status add_copy(struct builder *b, const struct step *s, bool gather)
     TRY(bind_span(b, d, 2, &s->out, s->rows, true));
     note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
     note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows);
+    return finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, 0);
 }
 
 /* out = f(x, y) column by column. */
 static ats_status add_pair(struct builder *b, const struct step *s, enum vk_shader shader,
-                           const struct span *x, const struct span *y) {
+                           const struct span *x, const struct span *y, int constant) {
     struct dispatch *d = start(b);
     push_int(d, s->rows);
     push_int(d, s->begin);
@@ -402,13 +402,13 @@ static ats_status add_pair(struct builder *b, const struct step *s, enum vk_shad
     TRY(bind_span(b, d, 1, x, s->in_rows, false));
     TRY(bind_span(b, d, 2, y, s->in_rows, false));
     TRY(bind_span(b, d, 3, &s->out, s->rows, true));
-    return finish_columns(b, d, shader, s->end - s->begin, s->rows);
+    return finish_columns(b, d, shader, s->end - s->begin, s->rows, constant);
 }
 
 static ats_status add_sum(struct builder *b, const struct step *s) {
     if (s->n_in == 1) return add_copy(b, s, false);
     for (int i = 1; i < s->n_in; i++)
-        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i]));
+        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0));
     for (int i = 0; i < s->n_in; i++)
         note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
     note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
@@ -419,7 +419,7 @@ static ats_status add_gated(struct builder *b, const struct step *s) {
     for (int i = 0; i < 2; i++)
         note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
     note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1]);
+    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act);
 }
 
 static ats_status add_step(struct builder *b, const struct step *s) {

@@ -1,4 +1,4 @@
-/* The numbers of enum dtype (model/dtype.h) and enum kv_type; pipelines.c asserts them. */
+/* Numbers of enum dtype (model/dtype.h), kv_type, activation (graph.h); pipelines.c asserts them. */
 #define F32    0
 #define F16    1
 #define BF16   2
@@ -22,3 +22,9 @@
 
 /* Largest absolute value of 32 inputs below which they are zeros: its inverse is no float. */
 #define Q8_MIN_MAX 1.504632769052528e-36
+
+#define ACT_SILU    0
+#define ACT_GELU    1
+#define ACT_CLAMPED 2
+#define ACT_CLAMPED_LIMIT 7.0
+#define ACT_CLAMPED_SLOPE 1.702
