@@ -66,12 +66,22 @@ void rig_close(struct rig *r) {
 }
 
 static atomic_int n_messages; /* of the validation layer */
+static atomic_bool not_validated;
 
 static void count_messages(void *user, enum log_level level, const char *text) {
     (void)user, (void)level;
+    if (strstr(text, "no validation layer")) not_validated = true;
     if (!strstr(text, "vulkan validation")) return;
     n_messages++;
-    print_error("%s\n", text);
+    if (n_messages < 8) print_error("%s\n", text);
+}
+
+bool rig_is_validated(void) {
+    return getenv("ATSINFER_VK_VALIDATE") && !not_validated;
+}
+
+int rig_take_messages(void) {
+    return atomic_exchange(&n_messages, 0);
 }
 
 bool rig_has_device(const char *device) {

@@ -36,6 +36,9 @@ void rig_open_on(struct rig *r, const char *device, const struct backend_options
 /* Before a program's tests: false if the device is not there (its reason is printed: skip). What
  * Vulkan's validation layer says from now on is printed and counted. */
 bool rig_has_device(const char *device);
+/* The layer is there; how much it has said since the last call, which it may then. */
+bool rig_is_validated(void);
+int rig_take_messages(void);
 /* After them: `failed`, or 1 if the validation layer said anything. */
 int rig_verdict(int failed);
 /* Several devices that share an exchange: the others take r's. */

@@ -128,8 +128,10 @@ static ats_status load_loader(struct vk_loader *l) {
 
 static ats_status open_instance(struct vk_instance *i) {
     TRY(load_loader(&i->loader));
-    i->validates =
-        getenv("ATSINFER_VK_VALIDATE") != NULL && has_layer(&i->loader, VALIDATION_LAYER);
+    bool wanted = getenv("ATSINFER_VK_VALIDATE") != NULL;
+    i->validates = wanted && has_layer(&i->loader, VALIDATION_LAYER);
+    if (wanted && !i->validates)
+        log_msg(LOG_WARN, "vulkan: no validation layer is installed (" VALIDATION_LAYER ")");
     TRY(create_instance(i));
 #define LOAD(name)                                                                                 \
     i->name = (PFN_vk##name)instance_function(i, "vk" #name);                                      \

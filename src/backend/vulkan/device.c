@@ -10,7 +10,7 @@ uint64_t vk_switch(const char *name) {
 }
 
 /* Is `name` in the list ATSINFER_VK_DISABLE? */
-static bool disabled(const char *name) {
+bool vk_disabled(const char *name) {
     const char *list = getenv("ATSINFER_VK_DISABLE");
     size_t n = strlen(name);
     while (list && *list) {
@@ -76,8 +76,8 @@ static void read_features(const struct vk_instance *i, const struct extensions *
     VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                      .pNext = &v11};
     i->GetPhysicalDeviceFeatures2(g->handle, &all);
-    g->fp16 = v12.shaderFloat16 && !disabled("fp16");
-    g->idot = has_dot && dot.shaderIntegerDotProduct && !disabled("idot");
+    g->fp16 = v12.shaderFloat16 && !vk_disabled("fp16");
+    g->idot = has_dot && dot.shaderIntegerDotProduct && !vk_disabled("idot");
     if (!v12.timelineSemaphore) g->lacks = "it has no timeline semaphores";
     if (!v11.storageBuffer16BitAccess) g->lacks = "its shaders have no 16-bit storage";
 }
@@ -101,7 +101,7 @@ static void read_properties(const struct vk_instance *i, const struct extensions
     g->properties = all.properties;
     g->kind = kind_of(all.properties.deviceType);
     g->idot_fast = dot.integerDotProduct4x8BitPackedSignedAccelerated;
-    g->import = has_import && !disabled("import");
+    g->import = has_import && !vk_disabled("import");
     g->import_align = max_i64((int64_t)host.minImportedHostPointerAlignment, 1);
     g->subgroup = v11.subgroupSize;
     g->max_allocation = v11.maxMemoryAllocationSize;
@@ -113,8 +113,8 @@ static void read_properties(const struct vk_instance *i, const struct extensions
 
 /* Budgets are the driver's word, clamped to what there is: some report more than the heap. */
 static void read_memory(const struct vk_instance *i, const struct extensions *e, struct vk_gpu *g) {
-    g->budget = has_extension(e, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) && !disabled("budget");
-    g->host_vram = !disabled("hostvram");
+    g->budget = has_extension(e, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) && !vk_disabled("budget");
+    g->host_vram = !vk_disabled("hostvram");
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 all = {
@@ -154,7 +154,7 @@ static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
         if (better) best = f;
     }
     free(families);
-    if (disabled("xfer")) g->transfer_queue = false;
+    if (vk_disabled("xfer")) g->transfer_queue = false;
     g->family = best;
     if (best == UINT32_MAX) g->lacks = "it has no compute queue";
 }

@@ -502,13 +502,13 @@ static ats_status record_dispatch(const struct builder *b, const struct dispatch
 static ats_status record_piece(const struct builder *b, VkCommandBuffer c, size_t *at) {
     struct vulkan *v = b->v;
     size_t bytes = 0, first = *at;
-    if (first == 0) vk_barrier(v, c);
+    if (first == 0 && !v->no_first_barriers) vk_barrier(v, c);
     for (; *at < b->n; (*at)++) {
         const struct dispatch *d = &b->items[*at];
         bool full = (int)(*at - first) >= cuts[b->variant].dispatches ||
                     bytes + d->bytes > cuts[b->variant].bytes;
         if (full && *at > first) break;
-        if (d->barrier) vk_barrier(v, c);
+        if (d->barrier && !v->no_barriers) vk_barrier(v, c);
         TRY(record_dispatch(b, d, c));
         bytes += d->bytes;
     }

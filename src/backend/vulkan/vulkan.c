@@ -397,6 +397,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->split = software ? 1 : 4;
     v->fail_allocation = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
+    v->no_barriers = vk_disabled("barriers");
+    v->no_first_barriers = vk_disabled("first-barriers");
     TRY(create_device(v));
     TRY(vk_commands_open(v));
     TRY(vk_pipelines_open(v));

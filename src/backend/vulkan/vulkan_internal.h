@@ -49,6 +49,9 @@ int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
 const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
 /* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
 uint64_t vk_switch(const char *name);
+/* Is it in the list ATSINFER_VK_DISABLE? Beside features: "barriers" between dispatches and
+ * "first-barriers" between segments, for the test that their loss is noticed. */
+bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
 
@@ -166,6 +169,7 @@ struct vulkan {
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
     uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
+    bool no_barriers, no_first_barriers;       /* test switches */
     int lanes; /* of a work-group that is free to choose; a power of two */
     int split; /* lanes that share a row of a packed product */
 
