@@ -53,10 +53,12 @@ struct step {
     bool rows;                     /* out has a line per wanted row, else per token */
     bool in_rows;                  /* the same for in */
     int n_readers;                 /* later steps of this device that read out */
-    struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL */
+    struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL; ATTENTION:
+                                      sinks of the query heads of the range above, or NULL */
     struct backend_weight *bias;   /* MATMUL: the shard's range; ROUTE: of the scores; or NULL */
-    struct backend_weight *experts[N_EXPERT_WEIGHTS]; /* EXPERTS: just the range above */
-    struct backend_kv *kv;                            /* ATTENTION */
+    struct backend_weight *experts[N_EXPERT_WEIGHTS];       /* EXPERTS: just the range above */
+    struct backend_weight *expert_biases[N_EXPERT_WEIGHTS]; /* the same; NULL: not biased */
+    struct backend_kv *kv;                                  /* ATTENTION */
 };
 
 /* One sequence's part of a round: tokens [token_begin, token_begin + n_tokens), the first of them
@@ -111,7 +113,7 @@ struct backend_limits {
     int max_head_dim;
     int max_experts, max_experts_used; /* of a layer; 0: there are none */
     int max_expert_cols, max_expert_ff;
-    bool expert_floats; /* some of their gates and ups are class f32 */
+    bool expert_floats; /* some of their gates and ups are class f32, or their inputs scaled */
 };
 
 struct backend;

@@ -50,7 +50,8 @@ static ats_status attention(struct dense *d, int layer, int *x) {
 
 /* Models with experts may have dense layers as well. */
 static ats_status feed_forward(struct dense *d, int layer, int *x) {
-    static const struct experts_options experts = {GATING_SOFTMAX, true, ACT_SILU};
+    static const struct experts_options experts = {
+        .gating = GATING_SOFTMAX, .normalise = true, .act = ACT_SILU};
     const struct gated_options gated = {.fused = d->o->fused_up, .act = ACT_SILU};
     struct binding *b = d->b;
     int h, y;

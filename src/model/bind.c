@@ -72,6 +72,22 @@ ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols
     return add_weight(b, t, w, weight);
 }
 
+ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *weight,
+                               const char *format, ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    if (!t) return missing(name);
+    TRY(check_shape(t, n, n_experts));
+    if (t->dtype != DTYPE_F32)
+        return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, expected F32", name,
+                    dtype_name(t->dtype));
+    struct graph_weight w = {.n_rows = 1, .n_cols = n, .n_experts = n_experts};
+    return add_weight(b, t, w, weight);
+}
+
 ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole, int n_cols,
                      int *weight, const char *format, ...) {
     char name[NAME_BYTES];

@@ -22,6 +22,9 @@ typedef ats_status arch_build_fn(struct binding *b, int *hidden, int *logits);
 
 ats_status arch_dense_build(struct binding *b, int *hidden, int *logits);
 ats_status arch_gemma_build(struct binding *b, int *hidden, int *logits);
+ats_status arch_glm4moe_build(struct binding *b, int *hidden, int *logits);
+ats_status arch_gptoss_build(struct binding *b, int *hidden, int *logits);
+ats_status arch_llama4_build(struct binding *b, int *hidden, int *logits);
 
 /* A matrix of n_rows outputs and n_cols inputs; BAD_FILE if absent or of another shape. The name is
  * printf-style, for "blk.%d.attn_q.weight". */
@@ -33,6 +36,9 @@ MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, in
 /* n_experts matrices of n_rows outputs and n_cols inputs, stacked in one tensor. */
 MUST_CHECK ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols,
                                    int *weight, const char *format, ...) PRINTF_LIKE(6, 7);
+/* The same of n_experts vectors of n floats, which are F32. */
+MUST_CHECK ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *weight,
+                                          const char *format, ...) PRINTF_LIKE(5, 6);
 /* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
 MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
                                   const char *format, ...) PRINTF_LIKE(5, 6);
@@ -47,16 +53,25 @@ enum math bind_math(const struct binding *b, int weight);
 /* Routed experts in place of a feed-forward: router, choice and experts of `layer` over h, the
  * normed input. experts.c. */
 struct experts_options {
-    enum gating gating;
+    enum gating gating; /* the file's key comes before it, as before the next */
     bool normalise;
     enum activation act;
+    bool biases;      /* of the router and of the experts */
+    bool choice_bias; /* exp_probs_b, added to the gated scores for the choice only */
+    bool scale_input; /* graph.h */
 };
 struct experts_hparams {
     int n_experts, n_used, n_ff;
+    int n_ff_shared;   /* of the shared experts together */
+    int n_dense, step; /* see experts_in_layer */
     float scale;
 };
-/* The keys of this file; all 0 if it has no experts. */
+/* The keys of this file; n_experts is 0 if it has no experts. */
 MUST_CHECK ats_status experts_read(const struct binding *b, struct experts_hparams *out);
+/* The same; UNSUPPORTED if it has none. */
+MUST_CHECK ats_status experts_need(const struct binding *b, struct experts_hparams *out);
+/* By the keys: the first layers are dense, then each step-th has experts. */
+bool experts_in_layer(const struct experts_hparams *hp, int layer);
 MUST_CHECK ats_status experts_add(struct binding *b, const struct experts_options *options,
                                   const struct experts_hparams *hp, int layer, int h, int *out);
 

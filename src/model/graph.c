@@ -97,11 +97,14 @@ int graph_rope(struct graph_builder *b, int in, struct rope_params rope) {
     return op->out;
 }
 
-int graph_attention(struct graph_builder *b, int q, int k, int v, struct attention_params p) {
+int graph_attention(struct graph_builder *b, int q, int k, int v, int sinks,
+                    struct attention_params p) {
     const struct graph_value *values = b->graph->values;
     REQUIRE(values[q].width == p.n_heads * p.head_dim);
     REQUIRE(values[k].width == p.n_kv_heads * p.head_dim && values[v].width == values[k].width);
+    REQUIRE(sinks < 0 || b->graph->weights[sinks].n_cols == p.n_heads);
     struct graph_op *op = add_op(b, OP_ATTENTION, values[q].width, false, (int[]){q, k, v}, 3);
+    op->weight = sinks;
     op->p.attention = p;
     b->graph->n_kv_layers = max_int(b->graph->n_kv_layers, p.kv_layer + 1);
     return op->out;
@@ -140,9 +143,12 @@ int graph_experts(struct graph_builder *b, int in, int route, struct experts_par
     const struct graph_weight *w = b->graph->weights;
     REQUIRE(v.rows == b->graph->values[route].rows);
     REQUIRE(b->graph->values[route].width == 2 * p.n_used);
-    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
-        REQUIRE(w[p.weights[i]].n_experts == p.n_experts &&
-                w[p.weights[i]].n_cols == (i == EXPERT_DOWN ? p.n_ff : v.width));
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        const struct graph_weight *m = &w[p.weights[i]];
+        REQUIRE(m->n_experts == p.n_experts && m->n_cols == (i == EXPERT_DOWN ? p.n_ff : v.width));
+        REQUIRE(!p.biased || (w[p.biases[i]].n_experts == p.n_experts &&
+                              w[p.biases[i]].n_rows == 1 && w[p.biases[i]].n_cols == m->n_rows));
+    }
     struct graph_op *op =
         add_op(b, OP_EXPERTS, w[p.weights[EXPERT_DOWN]].n_rows, v.rows, (int[]){in, route}, 2);
     op->p.experts = p;

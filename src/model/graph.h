@@ -19,7 +19,9 @@ enum op_kind {
     OP_NORM,      /* RMS norm over groups of `group` elements, times weight (group wide; or -1) */
     OP_MATMUL,    /* out = W in (+ bias) */
     OP_ROPE,      /* rotary embedding of each head by the token's position */
-    OP_ATTENTION, /* in: q, k, v; stores k and v in the layer's cache, then attends causally */
+    OP_ATTENTION, /* in: q, k, v; stores k and v in the layer's cache, then attends causally. The
+                     weight, if any, has a sink for each query head: a score that takes part in the
+                     softmax and has no value */
     OP_GATED,     /* out = act(in0) * in1, see enum activation */
     OP_ADD,       /* out = in0 + in1 */
     OP_ROWS,      /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
@@ -58,6 +60,10 @@ struct attention_params {
     float scale;
     int window;   /* keys seen, itself included; 0 = all */
     int kv_layer; /* index of this layer's cache, 0.. */
+    int chunk;    /* only keys of the same chunk of so many positions are seen; 0: no chunks */
+    /* queries at position p times 1 + temp_scale * ln(1 + floor((p + 1) / temp_length)); 0: not */
+    float temp_scale;
+    int temp_length;
 };
 
 /* How scores become weights. */
@@ -75,13 +81,17 @@ struct route_params {
     float scale;
 };
 
-/* Expert e of x: down_e (act(gate_e x) * up_e x). Each weight is n_experts matrices. */
+/* Expert e of x: down_e (act(gate_e x, up_e x)). Each weight is n_experts matrices, each bias as
+ * many rows, added to its product. */
 enum { EXPERT_GATE, EXPERT_UP, EXPERT_DOWN, N_EXPERT_WEIGHTS };
 struct experts_params {
     int n_experts, n_used, n_ff;
     int weights[N_EXPERT_WEIGHTS];
     enum math math[N_EXPERT_WEIGHTS];
     enum activation act;
+    bool biased;
+    int biases[N_EXPERT_WEIGHTS]; /* if biased */
+    bool scale_input;             /* the route's weight multiplies x, not the output */
 };
 
 struct graph_weight {
@@ -182,7 +192,9 @@ int graph_embed(struct graph_builder *b, int weight, float scale);
 int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps);
 int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math);
 int graph_rope(struct graph_builder *b, int in, struct rope_params rope);
-int graph_attention(struct graph_builder *b, int q, int k, int v, struct attention_params p);
+/* sinks: a weight (1, n_heads), or -1. */
+int graph_attention(struct graph_builder *b, int q, int k, int v, int sinks,
+                    struct attention_params p);
 int graph_gated(struct graph_builder *b, int gate, int up, enum activation act);
 int graph_add(struct graph_builder *b, int a, int c);
 int graph_rows(struct graph_builder *b, int in);

@@ -60,9 +60,21 @@ static ats_status refuse_soft_caps(const struct gguf *g) {
     return ATS_OK;
 }
 
+static ats_status read_layers(const struct gguf *g, struct hparams *hp) {
+    uint32_t n_nextn = 0;
+    TRY(get_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
+    TRY(gguf_opt_u32(g, ".nextn_predict_layers", &n_nextn));
+    if (n_nextn >= (uint32_t)hp->n_layers)
+        return fail(ATS_BAD_FILE, "key %s.nextn_predict_layers is %u, of %d layers", g->arch,
+                    n_nextn, hp->n_layers);
+    hp->n_nextn = (int)n_nextn;
+    hp->n_layers -= hp->n_nextn;
+    return ATS_OK;
+}
+
 static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
     TRY(refuse_soft_caps(g));
-    TRY(get_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
+    TRY(read_layers(g, hp));
     TRY(get_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
     TRY(get_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
     TRY(get_count(g, ".context_length", 1 << 28, &hp->n_ctx_train));
@@ -97,12 +109,18 @@ static const struct arch *find_arch(const char *name) {
     return NULL;
 }
 
+static bool is_of_nextn(const struct hparams *hp, const char *name) {
+    if (hp->n_nextn == 0 || strncmp(name, "blk.", 4) != 0) return false;
+    long layer = strtol(name + 4, NULL, 10);
+    return layer >= hp->n_layers && layer < hp->n_layers + hp->n_nextn;
+}
+
 /* Every tensor must have a reader: a forgotten one means a wrong result, silently. */
 static ats_status check_unused(const struct binding *b) {
     int n_unused = 0;
     const char *first = NULL;
     for (int i = 0; i < b->file->n_tensors; i++) {
-        if (b->used[i]) continue;
+        if (b->used[i] || is_of_nextn(&b->hp, b->file->tensors[i].name)) continue;
         if (!first) first = b->file->tensors[i].name;
         n_unused++;
     }

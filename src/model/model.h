@@ -16,6 +16,7 @@ struct hparams {
     float rope_freq_base;
     int n_rot;
     int sliding_window; /* 0: none */
+    int n_nextn; /* layers after the n_layers that predict further tokens: not in the graph */
 };
 
 struct model_options {

@@ -22,25 +22,27 @@ ats_status part_norm(struct binding *b, const char *name, int layer, int in, int
 /* ---- attention ---- */
 
 /* Weights of q, k, v: three tensors, or row ranges of one. */
-static ats_status bind_qkv(struct binding *b, bool fused, int layer, int w[3], int bias[3]) {
+static ats_status bind_qkv(struct binding *b, const struct attention_options *o, int layer,
+                           int w[3], int bias[3]) {
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
     const struct hparams *hp = &b->hp;
     int q = hp->n_heads * hp->head_dim, kv = hp->n_kv_heads * hp->head_dim;
     const int rows[] = {q, kv, kv}, begin[] = {0, q, q + kv};
     for (int i = 0; i < 3; i++) {
         bias[i] = -1;
-        if (fused) {
+        if (o->fused) {
             TRY(bind_rows(b, begin[i], rows[i], q + 2 * kv, hp->n_embd, &w[i],
                           "blk.%d.attn_qkv.weight", layer));
             continue;
         }
         TRY(bind_matrix(b, rows[i], hp->n_embd, &w[i], "blk.%d.%s.weight", layer, names[i]));
-        TRY(bind_vector(b, rows[i], true, &bias[i], "blk.%d.%s.bias", layer, names[i]));
+        TRY(bind_vector(b, rows[i], !o->need_biases, &bias[i], "blk.%d.%s.bias", layer, names[i]));
     }
     return ATS_OK;
 }
 
-/* q or k: norm per head if the file has one, then the rotary embedding. */
+/* q or k: norm per head if the file has one, then the rotary embedding, then a norm without
+ * weights. */
 static ats_status turn_heads(struct binding *b, const struct attention_options *o, int layer,
                              const char *norm, int *value) {
     const struct hparams *hp = &b->hp;
@@ -49,6 +51,7 @@ static ats_status turn_heads(struct binding *b, const struct attention_options *
                     norm));
     if (weight >= 0) *value = graph_norm(b->builder, *value, weight, hp->head_dim, hp->norm_eps);
     if (o->rope) *value = graph_rope(b->builder, *value, *o->rope);
+    if (o->norm_turned) *value = graph_norm(b->builder, *value, -1, hp->head_dim, hp->norm_eps);
     return ATS_OK;
 }
 
@@ -56,11 +59,13 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
                           int *out) {
     struct graph_builder *g = b->builder;
     const struct hparams *hp = &b->hp;
-    int w[3], bias[3], w_out, bias_out, value[3];
-    TRY(bind_qkv(b, o->fused, layer, w, bias));
+    int w[3], bias[3], w_out, bias_out, sinks = -1, value[3];
+    TRY(bind_qkv(b, o, layer, w, bias));
     TRY(bind_matrix(b, hp->n_embd, hp->n_heads * hp->head_dim, &w_out, "blk.%d.attn_output.weight",
                     layer));
-    TRY(bind_vector(b, hp->n_embd, true, &bias_out, "blk.%d.attn_output.bias", layer));
+    TRY(bind_vector(b, hp->n_embd, !o->need_biases, &bias_out, "blk.%d.attn_output.bias", layer));
+    if (o->sinks)
+        TRY(bind_vector(b, hp->n_heads, false, &sinks, "blk.%d.attn_sinks.weight", layer));
 
     graph_block_begin(g, BLOCK_ATTENTION);
     for (int i = 0; i < 3; i++)
@@ -72,8 +77,12 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
                                  .head_dim = hp->head_dim,
                                  .scale = o->scale > 0 ? o->scale : 1 / sqrtf((float)hp->head_dim),
                                  .window = o->window,
-                                 .kv_layer = layer};
-    *out = matmul(b, graph_attention(g, value[0], value[1], value[2], p), w_out, bias_out);
+                                 .kv_layer = layer,
+                                 .chunk = o->chunk,
+                                 .temp_scale = o->temp_scale,
+                                 .temp_length = o->temp_length};
+    int y = graph_attention(g, value[0], value[1], value[2], sinks, p);
+    *out = matmul(b, y, w_out, bias_out);
     graph_block_end(g);
     return ATS_OK;
 }
@@ -83,23 +92,32 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
 ats_status part_gated(struct binding *b, const struct gated_options *o, int layer, int h,
                       int *out) {
     struct graph_builder *g = b->builder;
-    const struct hparams *hp = &b->hp;
-    int gate, up, down;
+    const char *suffix = o->suffix ? o->suffix : "";
+    int n_embd = b->hp.n_embd, n_ff = o->n_ff > 0 ? o->n_ff : b->hp.n_ff, gate, up, down;
     if (o->fused) {
-        TRY(bind_rows(b, 0, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_up.weight",
-                      layer));
-        TRY(bind_rows(b, hp->n_ff, hp->n_ff, 2 * hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight",
-                      layer));
+        TRY(bind_rows(b, 0, n_ff, 2 * n_ff, n_embd, &gate, "blk.%d.ffn_up%s.weight", layer,
+                      suffix));
+        TRY(bind_rows(b, n_ff, n_ff, 2 * n_ff, n_embd, &up, "blk.%d.ffn_up%s.weight", layer,
+                      suffix));
     } else {
-        TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &gate, "blk.%d.ffn_gate.weight", layer));
-        TRY(bind_matrix(b, hp->n_ff, hp->n_embd, &up, "blk.%d.ffn_up.weight", layer));
+        TRY(bind_matrix(b, n_ff, n_embd, &gate, "blk.%d.ffn_gate%s.weight", layer, suffix));
+        TRY(bind_matrix(b, n_ff, n_embd, &up, "blk.%d.ffn_up%s.weight", layer, suffix));
     }
-    TRY(bind_matrix(b, hp->n_embd, hp->n_ff, &down, "blk.%d.ffn_down.weight", layer));
+    TRY(bind_matrix(b, n_embd, n_ff, &down, "blk.%d.ffn_down%s.weight", layer, suffix));
 
     graph_block_begin(g, BLOCK_FFN);
     int y = graph_gated(g, matmul(b, h, gate, -1), matmul(b, h, up, -1), o->act);
     *out = matmul(b, y, down, -1);
     graph_block_end(g);
+    return ATS_OK;
+}
+
+ats_status part_shared(struct binding *b, const struct experts_hparams *hp, int layer, int h,
+                       int *x) {
+    int y;
+    struct gated_options o = {.act = ACT_SILU, .suffix = "_shexp", .n_ff = hp->n_ff_shared};
+    TRY(part_gated(b, &o, layer, h, &y));
+    *x = graph_add(b->builder, *x, y);
     return ATS_OK;
 }
 

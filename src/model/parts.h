@@ -18,7 +18,13 @@ struct attention_options {
     bool fused;                     /* q, k and v are rows of attn_qkv */
     float scale;                    /* of the scores; 0: 1 / sqrt(head_dim) */
     int window;                     /* keys seen, itself included; 0: all */
-    bool need_head_norms;           /* of q and k */
+    int chunk;                      /* graph.h, as the next two */
+    float temp_scale;
+    int temp_length;
+    bool need_head_norms; /* of q and k */
+    bool need_biases;     /* of q, k, v and the output */
+    bool sinks;           /* attn_sinks, needed */
+    bool norm_turned;     /* q and k per head after they were turned, without weights */
 };
 /* h, normed, to the output of the layer's attention, before the residual add. Biases and norms per
  * head that are not needed are used if the file has them. */
@@ -28,10 +34,16 @@ MUST_CHECK ats_status part_attention(struct binding *b, const struct attention_o
 struct gated_options {
     bool fused; /* gate and up are rows of ffn_up */
     enum activation act;
+    const char *suffix; /* of the tensors' names: "_shexp"; NULL: none */
+    int n_ff;           /* 0: the file's feed_forward_length */
 };
 /* down(act(gate h) * up h), before the residual add. */
 MUST_CHECK ats_status part_gated(struct binding *b, const struct gated_options *o, int layer, int h,
                                  int *out);
+
+/* Adds the output of the shared experts, which every token goes through, to *x. */
+MUST_CHECK ats_status part_shared(struct binding *b, const struct experts_hparams *hp, int layer,
+                                  int h, int *x);
 
 /* The last norm and the head, which is the embedding unless the file has one. */
 MUST_CHECK ats_status part_head(struct binding *b, int embedding, int x, int *hidden, int *logits);

@@ -74,7 +74,8 @@ static void take_experts(const struct graph *g, const struct graph_op *op,
     l->max_experts_used = max_int(l->max_experts_used, p->n_used);
     l->max_expert_cols = max_int(l->max_expert_cols, n_embd);
     l->max_expert_ff = max_int(l->max_expert_ff, p->n_ff);
-    l->expert_floats |= p->math[EXPERT_GATE] == MATH_F32 || p->math[EXPERT_UP] == MATH_F32;
+    l->expert_floats |=
+        p->math[EXPERT_GATE] == MATH_F32 || p->math[EXPERT_UP] == MATH_F32 || p->scale_input;
 }
 
 static struct backend_limits device_limits(const struct executor *e, int device) {
@@ -245,8 +246,11 @@ static void bind_steps(struct executor *e) {
         e->steps[i].weight = s->shard >= 0 ? e->weights[s->shard] : NULL;
         e->steps[i].bias = s->bias >= 0 ? e->weights[s->bias] : NULL;
         e->steps[i].kv = s->kv >= 0 ? e->kvs[s->kv] : NULL;
-        for (int j = 0; j < N_EXPERT_WEIGHTS; j++)
+        for (int j = 0; j < N_EXPERT_WEIGHTS; j++) {
+            int bias = s->expert_biases[j];
             e->steps[i].experts[j] = s->experts[j] >= 0 ? e->weights[s->experts[j]] : NULL;
+            e->steps[i].expert_biases[j] = bias >= 0 ? e->weights[bias] : NULL;
+        }
     }
 }
 

@@ -118,7 +118,8 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
                                    .shard = -1,
                                    .bias = -1,
                                    .kv = -1,
-                                   .experts = {-1, -1, -1}},
+                                   .experts = {-1, -1, -1},
+                                   .expert_biases = {-1, -1, -1}},
                              .out = out,
                              .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
     for (int d = 0; d < l->n_devices; d++)
@@ -412,9 +413,18 @@ static void emit_attention(struct lowering *l, const struct plan_part *p) {
                         .end = c.end,
                         .head_begin = p->begin,
                         .head_end = p->end};
-    int kv = add_kv(l, p);
-    add_step(l, p->device, step, in, value_buffer(l, op->out, p->device))->s.kv = kv;
+    int kv = add_kv(l, p), sinks = -1;
+    int group = op->p.attention.n_heads / op->p.attention.n_kv_heads;
+    if (op->weight >= 0)
+        sinks = vector_shard(l, p->device, op->weight, p->begin * group, p->end * group);
+    struct lower_step *s = add_step(l, p->device, step, in, value_buffer(l, op->out, p->device));
+    s->s.kv = kv;
+    s->s.shard = sinks;
     ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
+}
+
+static int expert_shard(struct lowering *l, const struct plan_part *p, int weight) {
+    return add_shard(l, (struct program_shard){p->device, weight, AXIS_EXPERTS, p->begin, p->end});
 }
 
 static void emit_experts(struct lowering *l, const struct plan_part *p) {
@@ -429,12 +439,16 @@ static void emit_experts(struct lowering *l, const struct plan_part *p) {
                         .expert_end = p->end,
                         .rows = rows,
                         .in_rows = rows};
-    int shards[N_EXPERT_WEIGHTS];
-    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
-        shards[i] = add_shard(l, (struct program_shard){p->device, op->p.experts.weights[i],
-                                                        AXIS_EXPERTS, p->begin, p->end});
+    const struct experts_params *e = &op->p.experts;
+    int shards[N_EXPERT_WEIGHTS], biases[N_EXPERT_WEIGHTS] = {-1, -1, -1};
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        shards[i] = expert_shard(l, p, e->weights[i]);
+        if (e->biased) biases[i] = expert_shard(l, p, e->biases[i]);
+    }
     int out = partial ? partial_buffer(l, op->out, p->device) : value_buffer(l, op->out, p->device);
-    memcpy(add_step(l, p->device, step, in, out)->s.experts, shards, sizeof shards);
+    struct lower_step *s = add_step(l, p->device, step, in, out);
+    memcpy(s->s.experts, shards, sizeof shards);
+    memcpy(s->s.expert_biases, biases, sizeof biases);
     if (!partial) ranges_add(&l->values[op->out].have[p->device], 0, step.end);
 }
 

@@ -29,6 +29,7 @@ struct program_step {
     struct step step;              /* weight, bias, kv are filled in by the executor */
     int shard, bias, kv;           /* indices, -1: none */
     int experts[N_EXPERT_WEIGHTS]; /* shards; -1 but for EXPERTS */
+    int expert_biases[N_EXPERT_WEIGHTS];
 };
 /* Steps of one device that are submitted together. */
 struct program_segment {

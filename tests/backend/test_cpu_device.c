@@ -102,7 +102,8 @@ static void layer_open(struct layer *l, struct rig *r, enum dtype dtype, struct 
     add(l, OP_ROPE, K, K2, KV_HEADS * DIM, 1);
     l->ops[l->n - 1].p.rope = l->rope;
     struct step *s = add(l, OP_ATTENTION, Q2, ATT, HEADS * DIM, 1);
-    l->ops[l->n - 1].p.attention = (struct attention_params){HEADS, KV_HEADS, DIM, 0.25F, 0, 0};
+    l->ops[l->n - 1].p.attention = (struct attention_params){
+        .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.25F};
     s->in[1] = rig_span(SPACE_LOCAL, K2, 0);
     s->in[2] = rig_span(SPACE_LOCAL, V, 0);
     s->n_in = 3;

@@ -386,7 +386,14 @@ struct attention_case {
     int head_begin, head_end; /* KV heads of this device */
     enum kv_type k, v;
     double bound;
+    int chunk, temp_length;
+    bool sinks;
 };
+
+/* A sink's score for each query head: from far below the others to far above them. */
+static float sink_of(int query_head) {
+    return 4.0F * (float)query_head - 6;
+}
 
 /* Keys and values of everything that the sequences have seen: (position, kv head, dim). */
 struct history {
@@ -395,13 +402,21 @@ struct history {
 
 /* Attention of token t, query head h, in double over the whole history. */
 static void naive_attention(const struct attention_case *a, const float *q, const float *k,
-                            const float *v, int position, int kv_head, double *out) {
+                            const float *v, int position, int head, double *out) {
     double *p = calloc((size_t)position + 1, sizeof *p), max = (double)-INFINITY, sum = 0;
     int first = a->window ? max_int(0, position + 1 - a->window) : 0, dim = a->head_dim;
+    int kv_head = head / (a->n_heads / a->n_kv_heads);
+    if (a->chunk) first = max_int(first, position - position % a->chunk);
+    double temp = a->temp_length ? 1 + 0.5 * log(1 + floor((position + 1.0) / a->temp_length)) : 1;
     for (int i = first; i <= position; i++) {
         for (int c = 0; c < dim; c++)
-            p[i] += (double)q[c] * (double)k[(i * a->n_kv_heads + kv_head) * dim + c] * 0.125;
+            p[i] +=
+                (double)q[c] * (double)k[(i * a->n_kv_heads + kv_head) * dim + c] * 0.125 * temp;
         max = fmax(max, p[i]);
+    }
+    if (a->sinks) {
+        max = fmax(max, (double)sink_of(head));
+        sum = exp((double)sink_of(head) - max);
     }
     for (int i = first; i <= position; i++)
         sum += p[i] = exp(p[i] - max);
@@ -438,7 +453,7 @@ static void check_round(struct rig *r, const struct attention_case *a,
             for (int head = a->head_begin * group; head < a->head_end * group; head++) {
                 int line = round->runs[i].token_begin + j;
                 naive_attention(a, rig_line(r, 0, line) + head * dim, h->k[i], h->v[i],
-                                round->runs[i].position + j, head / group, want);
+                                round->runs[i].position + j, head, want);
                 for (int c = 0; c < dim; c++)
                     rig_expect(
                         "attention", line, head * dim + c,
@@ -460,9 +475,15 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
     size_t floats = (size_t)RIG_CTX * (size_t)(a->n_kv_heads * a->head_dim);
     for (int i = 0; i < 3; i++)
         h.k[i] = calloc(floats, sizeof(float)), h.v[i] = calloc(floats, sizeof(float));
-    struct graph_op op = {
-        .kind = OP_ATTENTION,
-        .p.attention = {a->n_heads, a->n_kv_heads, a->head_dim, 0.125F, a->window, 0}};
+    struct graph_op op = {.kind = OP_ATTENTION,
+                          .p.attention = {.n_heads = a->n_heads,
+                                          .n_kv_heads = a->n_kv_heads,
+                                          .head_dim = a->head_dim,
+                                          .scale = 0.125F,
+                                          .window = a->window,
+                                          .chunk = a->chunk,
+                                          .temp_scale = a->temp_length ? 0.5F : 0,
+                                          .temp_length = a->temp_length}};
     int wide = a->n_heads / a->n_kv_heads * a->head_dim;
     struct step s = {.kind = STEP_OP,
                      .op = &op,
@@ -477,6 +498,17 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
     s.out = rig_span(SPACE_EXCHANGE, 1, s.begin);
     struct kv_layout layout = {a->k, a->v, a->head_end - a->head_begin, a->head_dim, RIG_PAGES};
     TEST_OK(r.b->fn->kv_open(r.b, &layout, &s.kv));
+    float sinks[RIG_HEADS];
+    for (int i = 0; i < RIG_HEADS; i++)
+        sinks[i] = sink_of(a->head_begin * (a->n_heads / a->n_kv_heads) + i);
+    struct weight_source source = {.name = "sinks",
+                                   .dtype = DTYPE_F32,
+                                   .n_rows = 1,
+                                   .n_cols = RIG_HEADS,
+                                   .n_experts = 1,
+                                   .row_bytes = sizeof sinks,
+                                   .data = (const uint8_t *)sinks};
+    if (a->sinks) TEST_OK(r.b->fn->weight_load(r.b, &source, &s.weight));
     int position[3] = {0};
     /* pages are those of the end, so that they stay the same from round to round */
     struct rig_round last;
@@ -496,6 +528,7 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
     }
     assert_true(position[0] > 256);
     r.b->fn->kv_close(r.b, s.kv);
+    if (a->sinks) r.b->fn->weight_free(r.b, s.weight);
     for (int i = 0; i < 3; i++)
         free(h.k[i]), free(h.v[i]);
     rig_close(&r);
@@ -507,13 +540,20 @@ static void attention_equals_the_naive_one(void **state) {
     shader_range = "0"; /* a cache is seen as a whole */
 #endif
     static const struct attention_case cases[] = {
-        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5},
-        {8, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5}, /* this device's KV head only */
-        {3, 1, 64, 0, 0, 1, KV_F16, KV_F16, 3e-3},
-        {4, 4, 64, 0, 1, 3, KV_Q8_0, KV_Q8_0, 3e-2},
-        {4, 2, 32, 50, 0, 2, KV_F32, KV_F32, 2e-5},  /* windows: less and more than a page, */
-        {4, 2, 32, 130, 0, 2, KV_F32, KV_F16, 3e-3}, /* and than a range */
-        {2, 1, 20, 300, 0, 1, KV_F32, KV_F32, 2e-5},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0, false},
+        {8, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, false}, /* this device's KV head only */
+        {3, 1, 64, 0, 0, 1, KV_F16, KV_F16, 3e-3, 0, 0, false},
+        {4, 4, 64, 0, 1, 3, KV_Q8_0, KV_Q8_0, 3e-2, 0, 0, false},
+        {4, 2, 32, 50, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0,
+         false}, /* windows: less and more than a page, */
+        {4, 2, 32, 130, 0, 2, KV_F32, KV_F16, 3e-3, 0, 0, false}, /* and than a range */
+        {2, 1, 20, 300, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, false},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 40, 0, false}, /* chunks: likewise */
+        {4, 2, 32, 100, 0, 2, KV_F32, KV_F32, 2e-5, 130, 0, false},
+        {2, 1, 32, 0, 0, 1, KV_F32, KV_F32, 2e-5, 300, 0, false},
+        {4, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, true},
+        {4, 1, 32, 60, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, true},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 50, false},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         for (size_t isa = 0; isa < COUNT_OF(isas); isa++)

@@ -49,7 +49,8 @@ static int attention(struct tiny *t, int x) {
     }
     q = graph_rope(t->b, q, t->rope);
     k = graph_rope(t->b, k, t->rope);
-    int y = graph_attention(t->b, q, k, v,
+    int sinks = s->sinks ? weight(t, 1, s->n_heads, DTYPE_F32, "attn_sinks") : -1;
+    int y = graph_attention(t->b, q, k, v, sinks,
                             (struct attention_params){.n_heads = s->n_heads,
                                                       .n_kv_heads = s->n_kv_heads,
                                                       .head_dim = s->head_dim,
@@ -70,15 +71,21 @@ static int experts(struct tiny *t, int h) {
     int route = graph_route(
         t->b, scores, bias,
         (struct route_params){.n_experts = s->n_experts, .n_used = s->n_used, .scale = 1});
+    p.biased = s->expert_biases;
     for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
         bool down = i == EXPERT_DOWN;
-        p.weights[i] = graph_weight_add(
-            t->b,
-            (struct graph_weight){.name = arena_printf(t->arena, "blk.%d.%s", t->layer, names[i]),
-                                  .n_rows = down ? s->n_embd : s->n_ff,
-                                  .n_cols = down ? s->n_ff : s->n_embd,
-                                  .n_experts = s->n_experts,
-                                  .dtype = s->dtype});
+        struct graph_weight w = {.name = arena_printf(t->arena, "blk.%d.%s", t->layer, names[i]),
+                                 .n_rows = down ? s->n_embd : s->n_ff,
+                                 .n_cols = down ? s->n_ff : s->n_embd,
+                                 .n_experts = s->n_experts,
+                                 .dtype = s->dtype};
+        p.weights[i] = graph_weight_add(t->b, w);
+        if (!p.biased) continue;
+        w.name = arena_printf(t->arena, "%s.bias", w.name);
+        w.n_cols = w.n_rows;
+        w.n_rows = 1;
+        w.dtype = DTYPE_F32;
+        p.biases[i] = graph_weight_add(t->b, w);
     }
     graph_block_begin(t->b, BLOCK_EXPERTS);
     int y = graph_experts(t->b, h, route, p);

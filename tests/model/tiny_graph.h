@@ -15,6 +15,8 @@ struct tiny_shape {
     bool head_norm;               /* q and k normed per head */
     int row_group;                /* 0: 1 */
     int n_experts, n_used;        /* 0: a dense feed-forward */
+    bool sinks;                   /* of attention */
+    bool expert_biases;
 };
 
 /* 2 layers, 4 heads on 2 KV heads of 4, n_embd 12, n_ff 10, n_vocab 9, F32. */

@@ -334,15 +334,29 @@ static void check_attention(const struct replay_case *c, const struct program_st
     assert_int_equal(kv->op, op_index);
     assert_int_equal(kv->head_begin, part->begin);
     assert_int_equal(kv->head_end, part->end);
+    const struct attention_params *a = &c->g->ops[op_index].p.attention;
+    int group = a->n_heads / a->n_kv_heads, sinks = c->g->ops[op_index].weight;
+    if (sinks >= 0)
+        check_shard(c, p->shard, p->device, sinks, AXIS_COLS, part->begin * group,
+                    part->end * group);
+    else
+        assert_int_equal(p->shard, -1);
 }
 
 static void check_experts(const struct replay_case *c, const struct program_step *p, int op_index) {
     const struct plan_part *part = part_on(c, op_index, p->device);
     assert_int_equal(p->step.expert_begin, part->begin);
     assert_int_equal(p->step.expert_end, part->end);
-    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
-        check_shard(c, p->experts[i], p->device, p->step.op->p.experts.weights[i], AXIS_EXPERTS,
-                    part->begin, part->end);
+    const struct experts_params *e = &p->step.op->p.experts;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        check_shard(c, p->experts[i], p->device, e->weights[i], AXIS_EXPERTS, part->begin,
+                    part->end);
+        if (e->biased)
+            check_shard(c, p->expert_biases[i], p->device, e->biases[i], AXIS_EXPERTS, part->begin,
+                        part->end);
+        else
+            assert_int_equal(p->expert_biases[i], -1);
+    }
 }
 
 static void check_steps(const struct replay_case *c, int *n_placed) {

@@ -188,11 +188,12 @@ static void idle_devices_cost_nothing(void **state) {
 /* ---- any plan ---- */
 
 static const struct tiny_shape shapes[] = {
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0},
-    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1, 0, 0},
-    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2, 0, 0},
-    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4, 0, 0},
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 5, 2},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0, false, false},
+    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1, 0, 0, false, false},
+    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2, 0, 0, false, false},
+    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4, 0, 0, false, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 5, 2, false, false},
+    {2, 6, 3, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 5, 2, true, true},
 };
 
 static void random_open(struct lowered *l, uint64_t seed, struct rng *rng) {

@@ -78,8 +78,16 @@ static bool small_round(const struct round *r) {
 
 /* First key that the token at `position` sees. */
 static int first_key(const struct step *s, int position) {
-    int window = params(s)->window;
-    return window > 0 ? max_int(0, position + 1 - window) : 0;
+    const struct attention_params *p = params(s);
+    int first = p->window > 0 ? max_int(0, position + 1 - p->window) : 0;
+    return p->chunk > 0 ? max_int(first, position / p->chunk * p->chunk) : first;
+}
+
+/* What multiplies the queries of the token at `position`. */
+static float temperature(const struct step *s, int position) {
+    const struct attention_params *p = params(s);
+    if (p->temp_length == 0) return 1;
+    return (float)(1 + (double)p->temp_scale * log(1.0 + (position + 1) / p->temp_length));
 }
 
 static uint8_t *kv_row(const struct backend_kv *kv, uint8_t *base, size_t row_bytes, int page,
@@ -181,10 +189,19 @@ static void merge(struct state *s, float max, float sum, const float *acc, int d
     s->max = top;
 }
 
-static void finish(const struct state *s, float *out, int dim) {
-    float inverse = 1 / s->sum;
+/* The output of a query head (counted from the step's first); its sink joins the sum last. */
+static void finish(const struct cpu_run *r, const struct step *s, int token, int query_head,
+                   const struct state *state) {
+    int dim = params(s)->head_dim;
+    float *out = span_at(r->cpu, &s->out, token, query_column(s, query_head));
+    float factor = 1 / state->sum;
+    if (s->weight) {
+        float sink = ((const float *)(const void *)s->weight->s.data)[query_head];
+        float top = state->max > sink ? state->max : sink, keep = expf(state->max - top);
+        factor = keep / (state->sum * keep + expf(sink - top));
+    }
     for (int i = 0; i < dim; i++)
-        out[i] = s->acc[i] * inverse;
+        out[i] = state->acc[i] * factor;
 }
 
 /* Lays a tile out in a thread's memory and gathers its queries. */
@@ -205,11 +222,15 @@ static struct tile open_tile(const struct cpu_run *r, const struct step *s,
     t.acc = t.scores + n_q * ATTN_RANGE;
     t.max = t.acc + 2 * n_q * (size_t)dim;
     t.sum = t.max + n_q;
-    for (int i = 0; i < n_tokens; i++)
-        memcpy(t.q + (int64_t)i * group * dim,
+    for (int i = 0; i < n_tokens; i++) {
+        float *q = t.q + (int64_t)i * group * dim;
+        float factor = temperature(s, run->position + first_token + i);
+        memcpy(q,
                span_at(c, &s->in[0], run->token_begin + first_token + i,
                        query_column(s, head * group)),
-               (size_t)group * (size_t)dim * sizeof *t.q);
+               (size_t)group * (size_t)dim * sizeof *q);
+        if (factor > 1 || factor < 1) c->k.scale(q, group * dim, factor);
+    }
     return t;
 }
 
@@ -243,7 +264,7 @@ static void small_range(struct cpu_run *r, const struct step *s, int token, int 
         struct state state = {t.max[j], t.sum[j], t.acc + (int64_t)j * dim};
         int query_head = head * t.group + j;
         if (direct) {
-            finish(&state, span_at(r->cpu, &s->out, token, query_column(s, query_head)), dim);
+            finish(r, s, token, query_head, &state);
             continue;
         }
         float *out = partial_at(r->cpu, token, query_head, range, dim);
@@ -282,7 +303,7 @@ void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_
             const float *part = partial_at(c, token, head, range, dim);
             merge(&state, part[0], part[1], part + 2, dim);
         }
-        finish(&state, span_at(c, &s->out, token, query_column(s, head)), dim);
+        finish(r, s, token, head, &state);
     }
 }
 
@@ -312,8 +333,7 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
     for (int j = 0; j < t.n_q; j++) {
         struct state state = {max[j], sum[j], acc + (int64_t)j * dim};
         int token = run->token_begin + first_token + j / t.group;
-        int query_head = head * t.group + j % t.group;
-        finish(&state, span_at(c, &s->out, token, query_column(s, query_head)), dim);
+        finish(r, s, token, head * t.group + j % t.group, &state);
     }
 }
 

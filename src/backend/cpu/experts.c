@@ -162,13 +162,19 @@ static bool uses(const struct step *s, enum math math) {
     return params(s)->math[EXPERT_GATE] == math || params(s)->math[EXPERT_UP] == math;
 }
 
-/* The pairs' inputs: a row for each, or one that all share if there is one line. */
+/* One line is the input of all its pairs, as it stands. */
+static bool share_input(const struct lines *l) {
+    return l->n_lines == 1 && !params(l->s)->scale_input;
+}
+
+/* The pairs' inputs: a row for each, or one that all share. */
 static struct product_input gather(const struct lines *l) {
     struct cpu *c = l->r->cpu;
     const struct step *s = l->s;
     int n_cols = s->experts[EXPERT_GATE]->s.n_cols, begin, end;
-    bool single = l->n_lines == 1, small = single && n_cols <= SMALL_FLOATS;
-    bool q8 = uses(s, MATH_Q8), floats = uses(s, MATH_F32) && !single;
+    bool single = share_input(l), small = single && n_cols <= SMALL_FLOATS;
+    bool scaled = params(s)->scale_input, q8 = uses(s, MATH_Q8);
+    bool floats = (uses(s, MATH_F32) && !single) || scaled;
     struct product_input in = {.x = span_at(c, &s->in[0], l->line, 0),
                                .n_lines = single ? 1 : l->n_pairs};
     if (q8) in.q8 = q8_rows_at(small ? c->scratch[l->thread].q8 : c->expert_x8, n_cols, in.n_lines);
@@ -183,8 +189,10 @@ static struct product_input gather(const struct lines *l) {
     split_range(in.n_lines, 1, l->thread, l->n_threads, &begin, &end);
     for (int i = begin; i < end; i++) {
         const float *row = span_at(c, &s->in[0], single ? l->line : l->pair_line[i], 0);
-        if (q8) quantise_row(c, row, &in.q8, i);
-        if (floats) memcpy(c->expert_x + (int64_t)i * n_cols, row, (size_t)n_cols * sizeof *row);
+        float *copy = c->expert_x + (int64_t)i * n_cols;
+        if (floats) memcpy(copy, row, (size_t)n_cols * sizeof *row);
+        if (scaled) c->k.scale(copy, n_cols, l->pair_weight[i]);
+        if (q8) quantise_row(c, scaled ? copy : row, &in.q8, i);
     }
     thread_pool_barrier(c->pool);
     return in;
@@ -220,6 +228,17 @@ static int rows_at_once(int n) {
     return EXPERT_RUN * EXPERT_ROWS / n / PACK_ROWS * PACK_ROWS;
 }
 
+/* Adds elements [begin, end) of a bias of expert e, if there are any, to n rows. */
+static void add_bias(const struct lines *l, int which, int e, int begin, int end, float *rows,
+                     int n, int64_t stride) {
+    const struct backend_weight *bias = l->s->expert_biases[which];
+    if (!bias) return;
+    const float *values =
+        (const float *)(const void *)bias->s.data + (int64_t)e * bias->s.n_cols + begin;
+    for (int i = 0; i < n; i++, rows += stride)
+        l->r->cpu->k.add(rows, values, end - begin, rows);
+}
+
 /* ---- gate, up and activation ---- */
 
 /* Rows [begin, end) of expert e for pairs [pair, pair + n). */
@@ -228,7 +247,7 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
     const struct cpu *c = l->r->cpu;
     const struct experts_params *p = params(l->s);
     const struct cpu_scratch *own = &c->scratch[l->thread];
-    struct product_input x = input_rows(in, l->n_lines == 1 ? 0 : pair, n);
+    struct product_input x = input_rows(in, share_input(l) ? 0 : pair, n);
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         float *h = c->expert_h + (int64_t)pair * p->n_ff + from;
@@ -236,6 +255,8 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
                      p->n_ff, own->matmul);
         cpu_multiply(c, l->s->experts[EXPERT_UP], e, p->math[EXPERT_UP], &x, from, to,
                      own->expert_rows, to - from, own->matmul);
+        add_bias(l, EXPERT_GATE, e, from, to, h, n, p->n_ff);
+        add_bias(l, EXPERT_UP, e, from, to, own->expert_rows, n, to - from);
         for (int i = 0; i < n; i++, h += p->n_ff)
             c->k.gated[p->act](h, own->expert_rows + (int64_t)i * (to - from), to - from, h);
     }
@@ -284,14 +305,16 @@ static void down_run(const struct lines *l, const struct product_input *h, int e
     const struct cpu *c = l->r->cpu;
     const struct cpu_scratch *own = &c->scratch[l->thread];
     struct product_input in = input_rows(h, pair, n);
+    bool scaled = params(l->s)->scale_input; /* the weight is in already */
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         cpu_multiply(c, l->s->experts[EXPERT_DOWN], e, params(l->s)->math[EXPERT_DOWN], &in, from,
                      to, own->expert_rows, to - from, own->matmul);
+        add_bias(l, EXPERT_DOWN, e, from, to, own->expert_rows, n, to - from);
         for (int i = 0; i < n; i++)
             c->k.add_scaled(span_at(c, &l->s->out, l->pair_line[pair + i], from),
                             own->expert_rows + (int64_t)i * (to - from), to - from,
-                            l->pair_weight[pair + i]);
+                            scaled ? 1 : l->pair_weight[pair + i]);
     }
 }
 

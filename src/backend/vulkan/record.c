@@ -305,6 +305,10 @@ static ats_status add_attention(struct builder *b, const struct step *s) {
     const struct backend_kv *kv = s->kv;
     size_t n_pages = (size_t)kv->layout.n_pages;
     int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
+    if (s->weight || a->chunk > 0 || a->temp_length > 0)
+        return fail(ATS_UNSUPPORTED,
+                    "%s cannot compute attention with sinks, chunks or scaled queries yet",
+                    b->v->name);
     if (dim > VK_MAX_HEAD_DIM)
         return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
     TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
@@ -437,6 +441,8 @@ static ats_status add_step(struct builder *b, const struct step *s) {
     case OP_ATTENTION:
         return add_attention(b, s);
     case OP_GATED:
+        if (s->op->p.gated.act != ACT_SILU)
+            return fail(ATS_UNSUPPORTED, "%s computes no gate but SiLU yet", b->v->name);
         return add_gated(b, s);
     case OP_ROWS:
         return add_copy(b, s, true);
