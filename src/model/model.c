@@ -9,7 +9,7 @@ static const struct arch {
 } archs[] = {
     {"llama", arch_dense_build},   {"qwen2", arch_dense_build},  {"qwen3", arch_dense_build},
     {"smollm3", arch_dense_build}, {"phi3", arch_dense_build},   {"qwen3moe", arch_dense_build},
-    {"glm4", arch_dense_build},    {"gemma3", arch_gemma_build},
+    {"glm4", arch_dense_build},    {"gemma3", arch_gemma_build}, {"gpt-oss", arch_gptoss_build},
 };
 
 #define MAX_LAYERS 1024

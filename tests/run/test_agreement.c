@@ -23,6 +23,8 @@ static const struct case_ {
     {"qwen3moe", "qwen3moe-f32.gguf"},
     {"glm4", "glm4-f32.gguf"},
     {"gemma3", "gemma3-f16.gguf"},
+    {"gptoss", "gptoss-f16.gguf"},
+    {"gptoss", "gptoss-mxfp4.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
