@@ -25,6 +25,7 @@ static const struct case_ {
     {"gemma3", "gemma3-f16.gguf"},
     {"gptoss", "gptoss-f16.gguf"},
     {"gptoss", "gptoss-mxfp4.gguf"},
+    {"glm4moe", "glm4moe-f32.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
