@@ -26,6 +26,7 @@ static const struct case_ {
     {"gptoss", "gptoss-f16.gguf"},
     {"gptoss", "gptoss-mxfp4.gguf"},
     {"glm4moe", "glm4moe-f32.gguf"},
+    {"llama4", "llama4-f32.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

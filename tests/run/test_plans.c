@@ -12,7 +12,7 @@ static const char *const models[] = {
     "smollm3/smollm3-f32.gguf", "quants/Q8_0.gguf",           "quants/Q4_K_M.gguf",
     "mixtral/mixtral-f32.gguf", "qwen3moe/qwen3moe-f32.gguf", "quants/moe-Q4_K_M.gguf",
     "glm4/glm4-f32.gguf",       "gemma3/gemma3-f16.gguf",     "gptoss/gptoss-f16.gguf",
-    "gptoss/gptoss-mxfp4.gguf", "glm4moe/glm4moe-f32.gguf",
+    "gptoss/gptoss-mxfp4.gguf", "glm4moe/glm4moe-f32.gguf",   "llama4/llama4-f32.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
