@@ -15,24 +15,24 @@ struct backend_options rig_options(int n_threads, const char *isa) {
     return o;
 }
 
+/* r->limits says what there is of experts. */
 static void reserve(struct rig *r, const char *device, const struct backend_options *options) {
     TEST_OK(backend_open(device, options, &r->b));
-    r->limits = (struct backend_limits){.n_tokens = RIG_TOKENS,
-                                        .n_rows = RIG_ROWS,
-                                        .n_ctx = RIG_CTX,
-                                        .local_bytes = (int64_t)(SPACE_FLOATS * sizeof(float)),
-                                        .exchange = r->exchange,
-                                        .exchange_bytes = (int64_t)(SPACE_FLOATS * sizeof(float)),
-                                        .max_cols = RIG_STRIDE,
-                                        .max_heads = RIG_HEADS,
-                                        .max_head_dim = RIG_HEAD_DIM};
+    r->limits.n_tokens = RIG_TOKENS;
+    r->limits.n_rows = RIG_ROWS;
+    r->limits.n_ctx = RIG_CTX;
+    r->limits.local_bytes = (int64_t)(SPACE_FLOATS * sizeof(float));
+    r->limits.exchange = r->exchange;
+    r->limits.exchange_bytes = (int64_t)(SPACE_FLOATS * sizeof(float));
+    r->limits.max_cols = RIG_STRIDE;
+    r->limits.max_heads = RIG_HEADS;
+    r->limits.max_head_dim = RIG_HEAD_DIM;
     assert_true(r->b->fn->work_bytes(r->b, &r->limits) >= r->limits.local_bytes);
     TEST_OK(r->b->fn->reserve(r->b, &r->limits));
     rng_seed(&r->rng, 1);
 }
 
-void rig_open_on(struct rig *r, const char *device, const struct backend_options *options) {
-    memset(r, 0, sizeof *r);
+static void open_on(struct rig *r, const char *device, const struct backend_options *options) {
     void *exchange; /* pages of its own, so that a device may take them as they are */
     TEST_OK(pages_alloc(SPACE_FLOATS * sizeof(float), &exchange));
     r->exchange = exchange;
@@ -40,6 +40,22 @@ void rig_open_on(struct rig *r, const char *device, const struct backend_options
     for (size_t i = 0; i < SPACE_FLOATS; i++)
         r->exchange[i] = NAN;
     reserve(r, device, options);
+}
+
+void rig_open_on(struct rig *r, const char *device, const struct backend_options *options) {
+    memset(r, 0, sizeof *r);
+    open_on(r, device, options);
+}
+
+void rig_open_experts(struct rig *r, const struct backend_options *options, int n_experts,
+                      int n_used, int n_embd, int n_ff) {
+    memset(r, 0, sizeof *r);
+    r->limits.max_experts = n_experts;
+    r->limits.max_experts_used = n_used;
+    r->limits.max_expert_cols = n_embd;
+    r->limits.max_expert_ff = n_ff;
+    r->limits.expert_floats = true;
+    open_on(r, "cpu", options);
 }
 
 void rig_open(struct rig *r, const struct backend_options *options) {

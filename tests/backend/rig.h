@@ -31,6 +31,9 @@ struct rig {
 
 struct backend_options rig_options(int n_threads, const char *isa);
 void rig_open(struct rig *r, const struct backend_options *options);
+/* A CPU that is ready for routed experts of this size. */
+void rig_open_experts(struct rig *r, const struct backend_options *options, int n_experts,
+                      int n_used, int n_embd, int n_ff);
 /* The same on any device. */
 void rig_open_on(struct rig *r, const char *device, const struct backend_options *options);
 /* Before a program's tests: false if the device is not there (its reason is printed: skip). What

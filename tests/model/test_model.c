@@ -121,6 +121,9 @@ static void close_variant(struct variant *v) {
 #define PHI3     "models/phi3/phi3-f32.gguf"
 #define GLM4     "models/glm4/glm4-f32.gguf"
 #define GEMMA3   "models/gemma3/gemma3-f16.gguf"
+#define GPTOSS   "models/gptoss/gptoss-mxfp4.gguf"
+#define GLM4MOE  "models/glm4moe/glm4moe-f32.gguf"
+#define LLAMA4   "models/llama4/llama4-f32.gguf"
 
 /* The variant is refused with this status and a text that contains `part`. False: no oracles. */
 static bool refused(const char *oracle, struct change c, ats_status want, const char *part) {
@@ -282,7 +285,9 @@ static void each_missing_key_is_named(void **state) {
     } files[] = {{LLAMA, "llama"},       {QWEN2, "qwen2"},
                  {QWEN3, "qwen3"},       {PHI3, "phi3"},
                  {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"},
-                 {GLM4, "glm4"},         {GEMMA3, "gemma3"}};
+                 {GLM4, "glm4"},         {GEMMA3, "gemma3"},
+                 {GPTOSS, "gpt-oss"},    {GLM4MOE, "glm4moe"},
+                 {LLAMA4, "llama4"}};
     for (size_t i = 0; i < COUNT_OF(files); i++)
         for (size_t j = 0; j < COUNT_OF(suffixes); j++) {
             char key[128];
@@ -468,6 +473,75 @@ static void expert_keys_are_checked(void **state) {
             "expert_used_count");
 }
 
+static void keys_of_routing_are_checked(void **state) {
+    (void)state;
+    if (!refused(GLM4MOE, (struct change){.u32_key = "glm4moe.expert_group_count", .u32 = 2},
+                 ATS_UNSUPPORTED, "expert_group_count is 2"))
+        skip();
+    refused(GLM4MOE, (struct change){.u32_key = "glm4moe.expert_gating_func", .u32 = 4},
+            ATS_UNSUPPORTED, "expert_gating_func is 4");
+    refused(GLM4MOE, (struct change){.u32_key = "glm4moe.leading_dense_block_count", .u32 = 2},
+            ATS_BAD_FILE, "blk.1.ffn_gate.weight is missing");
+    refused(GLM4MOE, (struct change){.u32_key = "glm4moe.leading_dense_block_count"}, ATS_BAD_FILE,
+            "blk.0.ffn_gate_shexp.weight is missing");
+    refused(GLM4MOE, (struct change){.u32_key = "glm4moe.expert_shared_count", .u32 = 2},
+            ATS_BAD_FILE, "blk.1.ffn_gate_shexp.weight is 32 x 64, expected 64 x 64");
+    refused(LLAMA4, (struct change){.u32_key = "llama4.interleave_moe_layer_step", .u32 = 0},
+            ATS_BAD_FILE, "interleave_moe_layer_step is 0");
+    refused(LLAMA4, (struct change){.u32_key = "llama4.interleave_moe_layer_step", .u32 = 1},
+            ATS_BAD_FILE, "blk.0.ffn_gate_shexp.weight is missing");
+    static const char *const moes[][2] = {{GPTOSS, "gpt-oss.expert_count"},
+                                          {GLM4MOE, "glm4moe.expert_count"},
+                                          {LLAMA4, "llama4.expert_count"}};
+    for (size_t i = 0; i < COUNT_OF(moes); i++)
+        refused(moes[i][0], (struct change){.u32_key = moes[i][1]}, ATS_UNSUPPORTED,
+                "without experts");
+}
+
+/* The last block may predict further tokens: it is not part of the model, nor left unread. */
+static void layers_of_further_tokens_are_left_out(void **state) {
+    (void)state;
+    struct variant whole, v;
+    ats_status status;
+    if (!open_variant(GLM4MOE, &(struct change){0}, &plain, &whole, &status)) skip();
+    TEST_OK(status);
+    struct change c = {.u32_key = "glm4moe.nextn_predict_layers", .u32 = 1};
+    open_variant(GLM4MOE, &c, &plain, &v, &status);
+    TEST_OK(status);
+    assert_int_equal(v.m->hp.n_layers, whole.m->hp.n_layers - 1);
+    uint64_t n_params = 0;
+    for (int i = 0; i < whole.g->n_tensors; i++)
+        if (strncmp(whole.g->tensors[i].name, "blk.2.", 6) == 0)
+            n_params += (uint64_t)whole.g->tensors[i].n_elements;
+    assert_int_equal(v.m->n_params, whole.m->n_params - n_params);
+    close_variant(&v);
+    close_variant(&whole);
+    refused(GLM4MOE, (struct change){.u32_key = "glm4moe.nextn_predict_layers", .u32 = 3},
+            ATS_BAD_FILE, "nextn_predict_layers is 3, of 3 layers");
+    c.extra = "blk.3.attn_norm.weight";
+    refused(GLM4MOE, c, ATS_UNSUPPORTED, "blk.3.attn_norm.weight");
+}
+
+/* What only the graph shows, as the oracle's prompts do not reach it. */
+static void llama4_s_layers_alternate(void **state) {
+    (void)state;
+    struct variant v;
+    ats_status status;
+    if (!open_variant(LLAMA4, &(struct change){0}, &plain, &v, &status)) skip();
+    TEST_OK(status);
+    const struct graph *g = v.m->graph;
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct attention_params *p = &g->ops[i].p.attention;
+        bool full = g->ops[i].layer == 3;
+        if (g->ops[i].kind == OP_ROPE) assert_false(full);
+        if (g->ops[i].kind != OP_ATTENTION) continue;
+        assert_int_equal(p->chunk, full ? 0 : 8192);
+        assert_int_equal(p->temp_length, full ? 8192 : 0);
+        assert_true(p->temp_scale >= (full ? 0.1F : 0) && p->temp_scale <= (full ? 0.1F : 0));
+    }
+    close_variant(&v);
+}
+
 /* ---- tensors ---- */
 
 /* Tensors that may be left out: the head is then tied, rotary scaling then none, a bias or norm
@@ -478,6 +552,8 @@ static bool is_optional(const char *oracle, const char *name) {
                                         "attn_q_norm", "attn_k_norm"};
     if (strcmp(name, "attn_output.weight") == 0) return false;
     if (strcmp(oracle, GEMMA3) == 0 && strstr(name, "_norm")) return false;
+    if (strcmp(oracle, GPTOSS) == 0 && strstr(name, ".bias")) return false;
+    if (strstr(name, "exp_probs_b")) return false;
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         const char *at = strstr(name, parts[i]);
         if (at && (i > 0 || at == name)) return true;
@@ -487,8 +563,8 @@ static bool is_optional(const char *oracle, const char *name) {
 
 static void each_missing_tensor_is_named(void **state) {
     (void)state;
-    static const char *const oracles[] = {LLAMA,   QWEN2,    QWEN3, PHI3,
-                                          MIXTRAL, QWEN3MOE, GLM4,  GEMMA3};
+    static const char *const oracles[] = {LLAMA, QWEN2,  QWEN3,  PHI3,    MIXTRAL, QWEN3MOE,
+                                          GLM4,  GEMMA3, GPTOSS, GLM4MOE, LLAMA4};
     for (size_t i = 0; i < COUNT_OF(oracles); i++) {
         struct variant whole;
         ats_status status;
@@ -600,6 +676,9 @@ int main(void) {
         cmocka_unit_test(keys_of_windows_and_caps_are_checked),
         cmocka_unit_test(gemma_s_layers_alternate),
         cmocka_unit_test(expert_keys_are_checked),
+        cmocka_unit_test(keys_of_routing_are_checked),
+        cmocka_unit_test(layers_of_further_tokens_are_left_out),
+        cmocka_unit_test(llama4_s_layers_alternate),
         cmocka_unit_test(each_missing_tensor_is_named),
         cmocka_unit_test(a_renamed_tensor_is_missing),
         cmocka_unit_test(wrong_shapes_are_named_with_both),

@@ -1,0 +1,191 @@
+/*
+ * Routed experts on the CPU against plain loops in double: ranges of experts, biases, gates, and
+ * weights that multiply the input. Inputs are whole numbers of which each 32 reach 127, and a
+ * route's weights powers of two: rounding to 8 bits then loses nothing, so both classes are held to
+ * the same bound.
+ */
+#include "rig.h"
+
+#include <math.h>
+
+enum { N_EXPERTS = 5, N_USED = 2, N_EMBD = 64, N_FF = 96 };
+
+struct experts_case {
+    enum dtype dtype; /* of gate and up; down is F32 */
+    enum math math;
+    enum activation act;
+    int begin, end; /* of the experts */
+    bool biased, scale_input, no_repack;
+};
+
+struct stack {
+    struct rig_matrix m[N_EXPERT_WEIGHTS], bias[N_EXPERT_WEIGHTS];
+};
+
+static void stack_open(struct rig *r, const struct experts_case *c, struct stack *s) {
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        bool down = i == EXPERT_DOWN;
+        int n_rows = down ? N_EMBD : N_FF, n_cols = down ? N_FF : N_EMBD;
+        s->m[i] = rig_matrix(&r->rng, down ? DTYPE_F32 : c->dtype, N_EXPERTS * n_rows, n_cols);
+        s->bias[i] = rig_matrix(&r->rng, DTYPE_F32, N_EXPERTS, n_rows);
+    }
+}
+
+static void stack_free(struct stack *s) {
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        rig_matrix_free(&s->m[i]), rig_matrix_free(&s->bias[i]);
+}
+
+/* The experts of the case's range, n_rows rows each. */
+static struct backend_weight *load(struct rig *r, const struct experts_case *c,
+                                   const struct rig_matrix *m, int n_rows) {
+    struct backend_weight *w;
+    struct weight_source source = {.name = "experts",
+                                   .dtype = m->dtype,
+                                   .n_rows = n_rows,
+                                   .n_cols = m->n_cols,
+                                   .n_experts = c->end - c->begin,
+                                   .row_bytes = m->row_bytes,
+                                   .data = m->blocks + c->begin * n_rows * m->row_bytes};
+    TEST_OK(r->b->fn->weight_load(r->b, &source, &w));
+    return w;
+}
+
+static void fill_lines(struct rig *r, int n_lines) {
+    for (int line = 0; line < n_lines; line++) {
+        for (int i = 0; i < N_EMBD; i++)
+            rig_line(r, 0, line)[i] = (float)((int)rng_below(&r->rng, 255) - 127);
+        for (int i = 0; i < N_EMBD; i += 32)
+            rig_line(r, 0, line)[i + line % 32] = 127;
+        for (int j = 0; j < N_USED; j++) {
+            float *id = rig_line(r, 2, line) + j;
+            do
+                *id = (float)rng_below(&r->rng, N_EXPERTS);
+            while (j > 0 && id[-1] >= *id && id[-1] <= *id);
+            id[N_USED] = ldexpf(1, -7 - (int)rng_below(&r->rng, 3));
+        }
+    }
+}
+
+static double gate(enum activation act, double g, double u) {
+    if (act == ACT_SILU) return g / (1 + exp(-g)) * u;
+    const double limit = (double)ACT_CLAMPED_LIMIT;
+    g = fmin(g, limit), u = fmax(-limit, fmin(u, limit));
+    return g / (1 + exp((double)-ACT_CLAMPED_SLOPE * g)) * (u + 1);
+}
+
+static double dot(const struct rig_matrix *m, int row, const double *x) {
+    double sum = 0;
+    for (int i = 0; i < m->n_cols; i++)
+        sum += (double)m->values[(int64_t)row * m->n_cols + i] * x[i];
+    return sum;
+}
+
+/* Adds weight * expert e of x to out; magnitude grows by the sizes of down's terms. */
+static void naive_expert(const struct experts_case *c, const struct stack *s, int e, const float *x,
+                         double weight, double *out, double *magnitude) {
+    double in[N_EMBD], h[N_FF];
+    for (int i = 0; i < N_EMBD; i++)
+        in[i] = (double)x[i] * (c->scale_input ? weight : 1);
+    for (int i = 0; i < N_FF; i++) {
+        double v[2];
+        for (int j = 0; j < 2; j++) {
+            v[j] = dot(&s->m[j], e * N_FF + i, in);
+            if (c->biased) v[j] += (double)s->bias[j].values[e * N_FF + i];
+        }
+        h[i] = gate(c->act, v[EXPERT_GATE], v[EXPERT_UP]);
+    }
+    if (c->scale_input) weight = 1;
+    for (int i = 0; i < N_EMBD; i++) {
+        const struct rig_matrix *down = &s->m[EXPERT_DOWN];
+        double y = dot(down, e * N_EMBD + i, h);
+        if (c->biased) y += (double)s->bias[EXPERT_DOWN].values[e * N_EMBD + i];
+        out[i] += weight * y;
+        for (int j = 0; j < N_FF; j++)
+            magnitude[i] += weight * fabs((double)down->values[(e * N_EMBD + i) * N_FF + j] * h[j]);
+    }
+}
+
+static void check_lines(struct rig *r, const struct experts_case *c, const struct stack *s,
+                        int n_lines) {
+    for (int line = 0; line < n_lines; line++) {
+        double want[N_EMBD] = {0}, magnitude[N_EMBD] = {0};
+        const float *ids = rig_line(r, 2, line);
+        for (int j = 0; j < N_USED; j++)
+            if ((int)ids[j] >= c->begin && (int)ids[j] < c->end)
+                naive_expert(c, s, (int)ids[j], rig_line(r, 0, line), (double)ids[N_USED + j], want,
+                             magnitude);
+        for (int i = 0; i < N_EMBD; i++)
+            rig_expect("experts", line, i, (double)rig_line(r, 1, line)[i], want[i],
+                       magnitude[i] + 1e-6, 4e-6);
+    }
+}
+
+static void run_case(const struct experts_case *c, const char *isa, int n_lines, int n_threads) {
+    struct rig r;
+    struct rig_round round;
+    struct stack stack;
+    struct backend_options o = rig_options(n_threads, isa);
+    o.no_repack = c->no_repack;
+    rig_open_experts(&r, &o, N_EXPERTS, N_USED, N_EMBD, N_FF);
+    stack_open(&r, c, &stack);
+    struct graph_op op = {.kind = OP_EXPERTS,
+                          .p.experts = {.n_experts = N_EXPERTS,
+                                        .n_used = N_USED,
+                                        .n_ff = N_FF,
+                                        .math = {c->math, c->math, MATH_F32},
+                                        .act = c->act,
+                                        .biased = c->biased,
+                                        .scale_input = c->scale_input}};
+    struct step s = {.kind = STEP_OP,
+                     .op = &op,
+                     .n_in = 2,
+                     .end = N_EMBD,
+                     .expert_begin = c->begin,
+                     .expert_end = c->end};
+    s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
+    s.in[1] = rig_span(SPACE_EXCHANGE, 2, 0);
+    s.out = rig_span(SPACE_EXCHANGE, 1, 0);
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        s.experts[i] = load(&r, c, &stack.m[i], i == EXPERT_DOWN ? N_EMBD : N_FF);
+        if (c->biased) s.expert_biases[i] = load(&r, c, &stack.bias[i], 1);
+    }
+    TEST_OK(r.b->fn->weights_ready(r.b));
+    rig_round_plain(&round, n_lines, 1);
+    fill_lines(&r, n_lines);
+    rig_run_watched(&r, &s, &round.round, 1, n_lines);
+    check_lines(&r, c, &stack, n_lines);
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
+        r.b->fn->weight_free(r.b, s.experts[i]);
+        if (c->biased) r.b->fn->weight_free(r.b, s.expert_biases[i]);
+    }
+    stack_free(&stack);
+    rig_close(&r);
+}
+
+static void experts_equal_the_naive_ones(void **state) {
+    (void)state;
+    static const char *const isas[] = {"native", "ref"};
+    static const int line_counts[] = {1, 3, 8, 9, 70};
+    static const struct experts_case cases[] = {
+        {DTYPE_F32, MATH_F32, ACT_SILU, 0, 5, false, false, false},
+        {DTYPE_Q8_0, MATH_Q8, ACT_SILU, 1, 4, false, false, false},
+        {DTYPE_F32, MATH_F32, ACT_CLAMPED, 1, 4, true, false, false},
+        {DTYPE_MXFP4, MATH_Q8, ACT_CLAMPED, 0, 5, true, false, false},
+        {DTYPE_MXFP4, MATH_F32, ACT_CLAMPED, 2, 5, true, false, true},
+        {DTYPE_F16, MATH_F32, ACT_SILU, 0, 5, false, true, false},
+        {DTYPE_Q8_0, MATH_Q8, ACT_SILU, 0, 3, false, true, false},
+        {DTYPE_Q8_0, MATH_Q8, ACT_SILU, 0, 5, true, true, true},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (size_t isa = 0; isa < COUNT_OF(isas); isa++)
+            for (size_t n = 0; n < COUNT_OF(line_counts); n++)
+                run_case(&cases[i], isas[isa], line_counts[n], 1 + (int)((i + n) % 3));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_equal_the_naive_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
