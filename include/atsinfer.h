@@ -77,6 +77,7 @@ typedef struct ats_options {
     int n_rows;          /* rows of logits wanted in one round at most; 0: 32 */
     int n_threads;       /* decode; 0: one per fast core that this process may use */
     int n_threads_batch; /* prefill; 0: as n_threads */
+    bool pin;            /* a CPU for each thread; a warning (ats_log_set) where that fails */
     ats_kv_type kv_k, kv_v;
     ats_math math;
     const char *devices; /* "cpu" (NULL), "cpu,cpu", ...; for tests "sim:chaos,sim:chaos" */

@@ -165,6 +165,7 @@ void app_engine_options(struct app *app, ats_options *o) {
         o->n_batch = min_int(o->n_batch, flag_int(f, FLAG_UBATCH_SIZE));
     o->n_threads = flag_int(f, FLAG_THREADS);
     o->n_threads_batch = flag_int(f, FLAG_THREADS_BATCH);
+    o->pin = flag_int(f, FLAG_PIN) == 1;
     o->kv_k = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_K);
     o->kv_v = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_V);
     o->math = flag_int(f, FLAG_MATH) ? ATS_MATH_F32 : ATS_MATH_DEFAULT;

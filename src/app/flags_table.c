@@ -189,6 +189,11 @@ const struct flag flag_table[N_FLAGS] = {
                             .min = 0, .max = THREADS_MAX, .default_value = "0",
                             .llama_env = "THREADS_BATCH",
                             .help = "threads for prompts; 0: as many as -t"},
+    [FLAG_PIN] = {.names = {"--pin"}, .value = "MODE", .kind = FLAG_CHOICE,
+                  .group = GROUP_COMPUTE, .commands = ENGINE, .choices = "off|on",
+                  .default_value = "off",
+                  .help = "bind each thread to a core of its own, the fastest first: steadier where "
+                          "nothing else runs, slower where something does"},
     [FLAG_CACHE_TYPE_K] = {.names = {"-ctk", "--cache-type-k"}, .value = "TYPE",
                            .kind = FLAG_CHOICE, .group = GROUP_COMPUTE,
                            .commands = RUN | PPL | LOGITS, .choices = KV_TYPES,

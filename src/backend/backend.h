@@ -173,6 +173,8 @@ struct backend_options {
     struct backend *peer;           /* a device of the same executor, opened before; or NULL */
     bool no_fusion;                 /* every step by itself */
     bool no_repack;                 /* weights stay as the file has them */
+    bool bind_threads;              /* CPU: each to a CPU of its own, */
+    int bind_first;                 /* from this number of cpu_order() on */
 };
 
 /* Opens a device by name: "cpu", "vulkan" (the best one), "vulkan0", "vulkan1", ..., or for tests

@@ -23,6 +23,8 @@ bool small_file_read(const char *path, char *text, size_t n);
 int cpu_quota_read(const char *root);
 /* Fast cores among the CPUs of mask[0..n_mask) (true: usable); >= 1. See cpu_count_fast(). */
 int cpu_fast_read(const char *root, const bool *mask, int n_mask);
+/* cpu_order() of the CPUs of mask[0..n_mask). */
+int cpu_order_read(const char *root, const bool *mask, int n_mask, int *order);
 /* memory_info_read() on a given root. */
 struct memory_info;
 void memory_info_read_at(const char *root, struct memory_info *out);

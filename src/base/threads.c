@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,8 @@ struct thread_pool {
     _Alignas(64) struct sleepers barrier_sleepers;
     struct worker *workers; /* (size - 1), owned */
     int size;
+    bool bound; /* thread 0 runs where caller_mask says, the others were sent to theirs */
+    struct cpu_mask caller_mask;
     atomic_bool stop, busy;
     /* Of the current run; written only while no worker takes part in one. */
     pool_fn *fn;
@@ -196,9 +199,44 @@ int thread_pool_size(const struct thread_pool *pool) {
     return pool->size;
 }
 
+bool thread_pool_bind(struct thread_pool *pool, int first) {
+    REQUIRE(first >= 0 && !pool->bound);
+    int *order = xcalloc(CPU_ORDER_MAX, sizeof *order);
+    int n_cpus = cpu_order(order), n_bound = 0;
+    struct cpu_mask before = {{0}}, one;
+    bool enough = n_cpus >= first + pool->size;
+    bool good = enough && cpu_mask_get(pthread_self(), &before);
+    for (int i = 0; good && i < pool->size - 1; i++) {
+        cpu_mask_one(&one, order[first + i + 1]);
+        good = cpu_mask_set(pool->workers[i].thread.id, &one);
+        n_bound += good;
+    }
+    if (good) {
+        cpu_mask_one(&pool->caller_mask, order[first]);
+        pool->bound = true;
+    } else if (enough) {
+        for (int i = 0; i < n_bound; i++)
+            cpu_mask_set(pool->workers[i].thread.id, &before);
+        log_msg(LOG_WARN, "threads are not bound to CPUs: the system does not allow it");
+    } else {
+        log_msg(LOG_WARN, "threads are not bound to CPUs: %d of them, and %d CPUs to use",
+                first + pool->size, n_cpus);
+    }
+    free(order);
+    return good;
+}
+
+/* The caller's thread is not ours: it is bound for one run, and let go after it. */
+static bool bind_caller(const struct thread_pool *pool, struct cpu_mask *before) {
+    return pool->bound && cpu_mask_get(pthread_self(), before) &&
+           cpu_mask_set(pthread_self(), &pool->caller_mask);
+}
+
 void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
     REQUIRE(n >= 1 && n <= pool->size);
     REQUIRE(!atomic_exchange(&pool->busy, true)); /* one caller, and never from inside fn */
+    struct cpu_mask before;
+    bool bound = bind_caller(pool, &before);
     pool->n = n;
     if (n > 1) {
         pool->fn = fn;
@@ -214,6 +252,8 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
     } else {
         fn(arg, 0, 1);
     }
+    if (bound && !cpu_mask_set(pthread_self(), &before))
+        log_msg(LOG_WARN, "a thread stays bound to its CPU: its old ones are gone");
     atomic_store(&pool->busy, false);
 }
 

@@ -14,6 +14,20 @@ int cpu_count_usable(void);
 /* Those of the fastest kind, one per core; what a compute-bound pool should use. >= 1 */
 int cpu_count_fast(void);
 
+enum { CPU_ORDER_MAX = 8192 };
+/* The CPUs of the affinity mask in the order in which threads should be bound to them: one of each
+ * core before the second of any, the fastest kind first. order: CPU_ORDER_MAX; returns how many
+ * there are, 0 if the system does not tell. */
+int cpu_order(int *order);
+
+/* CPUs that a thread may run on. The calls return false where the system does not allow it. */
+struct cpu_mask {
+    unsigned long bits[CPU_ORDER_MAX / (8 * sizeof(unsigned long))];
+};
+bool cpu_mask_get(pthread_t thread, struct cpu_mask *out);
+bool cpu_mask_set(pthread_t thread, const struct cpu_mask *mask);
+void cpu_mask_one(struct cpu_mask *out, int cpu);
+
 /* Asks the system to let this process use the processor's tile registers (x86-64 AMX), whose state
  * it does not keep unasked. Holds for all threads from then on, and may be asked again; false where
  * there are none or the system refuses. Source: the kernel's documentation of XSTATE permissions.
@@ -25,6 +39,11 @@ struct thread_pool;
 MUST_CHECK ats_status thread_pool_open(int n_threads, struct thread_pool **out); /* 1..512 */
 void thread_pool_close(struct thread_pool *pool);                                /* accepts NULL */
 int thread_pool_size(const struct thread_pool *pool);
+
+/* Binds each thread to a CPU of its own, from number `first` of cpu_order() on; thread 0, the
+ * caller of a run, only while it runs. Before the first run. Where the CPUs do not suffice or the
+ * system does not allow it, no thread is bound, a warning says so, and it returns false. */
+bool thread_pool_bind(struct thread_pool *pool, int first);
 
 /* Runs fn(arg, thread_index, n) on the first n threads (1..size), returns when all are done.
  * Writes of the caller before are seen by all, writes of all are seen by the caller after.

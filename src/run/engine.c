@@ -112,6 +112,7 @@ static ats_status open_model(ats_engine *e) {
 }
 
 static ats_status open_devices(ats_engine *e) {
+    int n_threads = max_int(e->options.n_threads, e->options.n_threads_batch), n_cpu_devices = 0;
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_options options = {.n_threads = e->options.n_threads,
                                           .n_threads_batch = e->options.n_threads_batch,
@@ -119,7 +120,10 @@ static ats_status open_devices(ats_engine *e) {
                                           .driven = d == 0,
                                           .peer = d > 0 ? e->devices[0] : NULL,
                                           .no_fusion = e->options.no_fusion,
-                                          .no_repack = e->options.no_repack};
+                                          .no_repack = e->options.no_repack,
+                                          .bind_threads = e->options.pin,
+                                          .bind_first = n_cpu_devices * n_threads};
+        n_cpu_devices += strncmp(e->device_names[d], "cpu", 3) == 0;
         TRY(backend_open(e->device_names[d], &options, &e->devices[d]));
     }
     return ATS_OK;

@@ -121,6 +121,52 @@ static void slow_kinds_of_core_do_not_count(void **state) {
     remove_root(state);
 }
 
+static void threads_are_bound_to_cores_of_the_fastest_kind_first(void **state) {
+    (void)state;
+    new_root();
+    bool mask[8] = {true, true, true, true, true, true, true, true};
+    int order[8];
+    const char *siblings[] = {"0-1", "0-1", "2-3", "2-3", "4", "5", "6", "7"};
+    const char *khz[] = {"4900000", "4900000", "5100000", "5100000",
+                         "3300000", "3800000", "3300000", "3800000"};
+    for (int i = 0; i < 8; i++) {
+        put_cpu(i, "topology/thread_siblings_list", siblings[i]);
+        put_cpu(i, "cpufreq/cpuinfo_max_freq", khz[i]);
+    }
+    const int by_speed[] = {2, 0, 5, 7, 4, 6, 3, 1};
+    assert_int_equal(cpu_order_read(root, mask, 8, order), 8);
+    assert_memory_equal(order, by_speed, sizeof by_speed);
+    put("/sys/devices/cpu_core/cpus", "0-3\n");
+    put_cpu(7, "cpufreq/cpuinfo_max_freq", "9900000"); /* the named kind comes first all the same */
+    mask[2] = mask[5] = false;
+    const int of_the_mask[] = {3, 0, 7, 4, 6, 1};
+    assert_int_equal(cpu_order_read(root, mask, 8, order), 6);
+    assert_memory_equal(order, of_the_mask, sizeof of_the_mask);
+    remove_root(state);
+}
+
+static void both_a_quota_and_a_cpuset_hold(void **state) {
+    (void)state;
+    static int order[CPU_ORDER_MAX];
+    new_root();
+    put("/proc/self/cgroup", "0::/\n");
+    put("/sys/fs/cgroup/cgroup.controllers", "cpu\n");
+    put("/sys/fs/cgroup/cpu.max", "200000 100000\n");
+    assert_int_equal(cpu_quota_read(root), 2);
+    put("/sys/fs/cgroup/cpu.max", "50000 100000\n"); /* half a CPU is still a thread */
+    assert_int_equal(cpu_quota_read(root), 1);
+    remove_root(state);
+    cpu_set_t allowed;
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int n = cpu_order(order);
+    assert_int_equal(n, CPU_COUNT(&allowed));
+    for (int i = 0; i < n; i++) {
+        assert_true(CPU_ISSET(order[i], &allowed));
+        CPU_CLR(order[i], &allowed); /* each once */
+    }
+    assert_in_range(cpu_count_usable(), 1, n);
+}
+
 static void the_affinity_mask_is_respected(void **state) {
     (void)state;
     cpu_set_t old, one;
@@ -190,6 +236,8 @@ int main(void) {
         cmocka_unit_test(quotas_of_version_1_are_read),
         cmocka_unit_test(hardware_threads_of_a_core_count_once),
         cmocka_unit_test(slow_kinds_of_core_do_not_count),
+        cmocka_unit_test(threads_are_bound_to_cores_of_the_fastest_kind_first),
+        cmocka_unit_test(both_a_quota_and_a_cpuset_hold),
         cmocka_unit_test(the_affinity_mask_is_respected),
         cmocka_unit_test(memory_is_the_machines_or_the_containers),
     };

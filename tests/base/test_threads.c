@@ -2,6 +2,7 @@
 
 #include "base/threads.h"
 
+#include <time.h>
 #include <unistd.h>
 
 static struct thread_pool *open_pool(int n) {
@@ -151,6 +152,73 @@ static void pools_do_not_disturb_each_other(void **state) {
     }
 }
 
+/* Where each thread of a run may be. */
+static void note_mask(void *arg, int thread_index, int n_threads) {
+    struct cpu_mask *masks = arg;
+    (void)n_threads;
+    if (!cpu_mask_get(pthread_self(), &masks[thread_index])) abort();
+}
+
+static void bound_threads_have_a_cpu_each_and_the_caller_its_own_back(void **state) {
+    (void)state;
+    static int order[CPU_ORDER_MAX];
+    struct cpu_mask before, after, want, masks[3];
+    assert_true(cpu_mask_get(pthread_self(), &before));
+    int n_cpus = cpu_order(order);
+    for (int first = 0; first < min_int(n_cpus, 2); first++) {
+        int n = min_int(n_cpus - first, 3);
+        struct thread_pool *pool = open_pool(n);
+        assert_true(thread_pool_bind(pool, first));
+        for (int n_run = 1; n_run <= n; n_run++) {
+            thread_pool_run(pool, n_run, note_mask, masks);
+            for (int t = 0; t < n_run; t++) {
+                cpu_mask_one(&want, order[first + t]);
+                assert_memory_equal(&masks[t], &want, sizeof want);
+            }
+            assert_true(cpu_mask_get(pthread_self(), &after));
+            assert_memory_equal(&after, &before, sizeof before);
+        }
+        thread_pool_close(pool);
+    }
+}
+
+static void too_few_cpus_bind_no_thread(void **state) {
+    (void)state;
+    static int order[CPU_ORDER_MAX];
+    struct cpu_mask before, one, masks[3];
+    assert_true(cpu_mask_get(pthread_self(), &before));
+    assert_true(cpu_order(order) > 0);
+    cpu_mask_one(&one, order[0]);
+    struct thread_pool *pool = open_pool(3);
+    assert_true(cpu_mask_set(pthread_self(), &one));
+    bool bound = thread_pool_bind(pool, 0);
+    assert_true(cpu_mask_set(pthread_self(), &before));
+    assert_false(bound);
+    assert_false(thread_pool_bind(pool, CPU_ORDER_MAX));
+    thread_pool_run(pool, 3, note_mask, masks);
+    for (int t = 0; t < 3; t++)
+        assert_memory_equal(&masks[t], &before, sizeof before);
+    thread_pool_close(pool);
+}
+
+/* Nanoseconds of CPU that a pool of 3 takes while nobody runs anything on it. */
+static uint64_t idle_cpu_ns(void) {
+    struct thread_pool *pool = open_pool(3);
+    struct count c = {0};
+    struct timespec before, after;
+    thread_pool_run(pool, 3, count_run, &c);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    usleep(100000);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    thread_pool_close(pool);
+    return (uint64_t)((after.tv_sec - before.tv_sec) * 1000000000 + after.tv_nsec - before.tv_nsec);
+}
+
+static void idle_threads_sleep(void **state) {
+    (void)state;
+    assert_true(idle_cpu_ns() < 20000000); /* of 100 ms; spinning would take 200 on free cores */
+}
+
 static void ranges_cover_all_items_once_on_grain_borders(void **state) {
     (void)state;
     for (int n_items = 0; n_items < 70; n_items++)
@@ -179,6 +247,9 @@ int main(void) {
         cmocka_unit_test(a_barrier_separates_before_and_after),
         cmocka_unit_test(a_barrier_waits_for_a_late_thread),
         cmocka_unit_test(pools_do_not_disturb_each_other),
+        cmocka_unit_test(bound_threads_have_a_cpu_each_and_the_caller_its_own_back),
+        cmocka_unit_test(too_few_cpus_bind_no_thread),
+        cmocka_unit_test(idle_threads_sleep),
         cmocka_unit_test(ranges_cover_all_items_once_on_grain_borders),
     };
     return cmocka_run_group_tests_name("base/threads", tests, NULL, NULL);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <unistd.h>
+#include "base/threads.h"
 #include "base/utf8.h"
 
 #define LLAMA "models/llama/llama-f16.gguf"
@@ -710,6 +711,36 @@ static void messages_go_to_whom_they_are_given(void **state) {
     assert_int_equal(log.n, 1);
 }
 
+/* Bound or not, a thread computes the same; where there are too few CPUs, a warning says so. */
+static void bound_threads_change_no_bit(void **state) {
+    (void)state;
+    ats_options o = llama_options();
+    struct seen_log log = {0};
+    o.n_threads = cpu_count_usable();
+    ats_engine *e = agree_open(&o), *bound;
+    ats_session *s = session_open(e), *t;
+    o.pin = true;
+    ats_log_set(note_log, &log, 1);
+    bound = agree_open(&o);
+    t = session_open(bound);
+    TEST_OK(feed(e, s, ids, 20));
+    TEST_OK(feed(bound, t, ids, 20));
+    assert_memory_equal(ats_session_logits(s), ats_session_logits(t),
+                        (size_t)agree_vocab(e) * sizeof(float));
+    ats_session_close(t);
+    ats_engine_close(bound);
+    assert_int_equal(log.n, 0);
+    o.n_threads_batch = 512;
+    static int order[CPU_ORDER_MAX];
+    if (cpu_order(order) < 512) {
+        ats_engine_close(agree_open(&o));
+        assert_non_null(strstr(log.text, "not bound"));
+    }
+    ats_log_set(NULL, NULL, 3);
+    ats_session_close(s);
+    ats_engine_close(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_out_of_range_are_named),
@@ -737,6 +768,7 @@ int main(void) {
         cmocka_unit_test(names_of_files_need_not_be_utf_8),
         cmocka_unit_test(statuses_have_texts),
         cmocka_unit_test(messages_go_to_whom_they_are_given),
+        cmocka_unit_test(bound_threads_change_no_bit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,7 @@ ats_status cpu_backend_open(const struct backend_options *options, struct backen
     int n_threads = max_int(options->n_threads, options->n_threads_batch);
     struct thread_pool *pool;
     TRY(thread_pool_open(n_threads, &pool));
+    if (options->bind_threads) thread_pool_bind(pool, options->bind_first);
     struct cpu *c = xcalloc(1, sizeof *c);
     c->base = (struct backend){&cpu_vtable, "cpu", options->driven};
     c->options = *options;
