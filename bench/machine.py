@@ -69,15 +69,16 @@ def bandwidth(root, threads, *what):
     return float(subprocess.run([program, str(threads), *what], capture_output=True, check=True).stdout)
 
 
-def run(command, limit_s):
-    """Run a command on a quiet machine, in a folder of its own (paths have to be whole ones). Returns (stdout, usage);
-    raises RuntimeError with its last words if it fails.
+def run(command, limit_s, wait=True):
+    """Run a command in a folder of its own (paths have to be whole ones), after a quiet moment unless the caller has
+    waited for one. Returns (stdout, usage); raises RuntimeError with its last words if it fails.
 
     usage: stderr, what it said there; wall_s, from before fork to after exit; peak_bytes, its greatest resident set,
     mapped file pages included; foreign, the share of all CPU time that others took meanwhile; clean, whether that was
     little.
     """
-    wait_quiet()
+    if wait:
+        wait_quiet()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryDirectory() as folder:
         before, start = busy_s(), time.monotonic()
         p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder)
