@@ -57,19 +57,10 @@ ALWAYS_INLINE vi packed_two_bits(struct packed_at p, int vector, int to, int s) 
     vi v = packed_codes(p, vector + s % 2);
     return vi_and(vi_move(v, to - s / 2 * 2), vi_set1(0x03030303 << to));
 }
-ALWAYS_INLINE void packed_lookup(struct packed_at p, const int8_t table[16], vi w[8]) {
-    packed_nibbles(p, w);
-    lookup_all(table, w);
-}
-ALWAYS_INLINE void packed_signed(vi w[8]) {
-    for (int s = 0; s < 8; s++)
-        w[s] = signed_bytes(w[s]);
-}
 
 ALWAYS_INLINE void packed_q8_0(struct packed_at p, struct wblock *out) {
     for (int s = 0; s < 8; s++)
-        out->w[s] = packed_codes(p, s);
-    packed_signed(out->w);
+        out->w[s] = signed_bytes(packed_codes(p, s));
     out->scale[0] = packed_halves(p, 0);
 }
 
@@ -95,13 +86,14 @@ ALWAYS_INLINE void packed_q5_1(struct packed_at p, struct wblock *out) {
 }
 
 ALWAYS_INLINE void packed_iq4_nl(struct packed_at p, struct wblock *out) {
-    packed_lookup(p, iq4_values, out->w);
-    packed_signed(out->w);
+    packed_nibbles(p, out->w);
+    lookup_iq4(out->w);
     out->scale[0] = packed_halves(p, 0);
 }
 
 ALWAYS_INLINE void packed_mxfp4(struct packed_at p, struct wblock *out) {
-    packed_lookup(p, mxfp4_unsigned, out->w);
+    packed_nibbles(p, out->w);
+    lookup_all(vb_table(mxfp4_unsigned), out->w);
     out->scale[0] = mxfp4_scale(packed_u8(p, 0));
 }
 
@@ -149,8 +141,8 @@ ALWAYS_INLINE void packed_q6_k(struct packed_at p, struct wblock *out) {
 }
 
 ALWAYS_INLINE void packed_iq4_xs(struct packed_at p, struct wblock *out) {
-    packed_lookup(p, iq4_values, out->w);
-    packed_signed(out->w);
+    packed_nibbles(p, out->w);
+    lookup_iq4(out->w);
     out->scale[0] = vf_mul(packed_halves(p, 0), packed_s8(p, 32 + 16 * p.block));
 }
 
@@ -232,7 +224,7 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
     for (int half = 0; half < n_halves; half++) {
 #pragma GCC unroll 2
         for (int plane = 0; plane < n_planes; plane++) {
-            if (!TILE_KEEPS_ACC) FORGET_MEMORY();    /* neither acc nor activations stay */
+            if (FEW_REGISTERS) FORGET_MEMORY();      /* neither acc nor activations stay */
             const bool last = plane == n_planes - 1; /* the low nibbles take the offset's part */
             for (int t = 0; t < n; t++) {
                 int64_t at = t * x->aux_stride + n_halves * b + half;
@@ -262,14 +254,12 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                 half == 0 ? vf_mul(value, of->scale[0]) : vf_fma(value, of->scale[1], part[k]);
         }
     }
-    for (int t = 0; t < n; t++) {
-        const vf scale = vf_set1(x->scale[t * x->scale_stride + b]);
-        for (int k = t * SETS; k < (t + 1) * SETS; k++)
-            acc[k] = vf_fma(part[k], scale, acc[k]);
+    for (int k = 0; k < n * SETS; k++) { /* not by tokens: the scale would take a register */
+        const int t = k / SETS;
+        acc[k] = vf_fma(part[k], vf_set1(x->scale[t * x->scale_stride + b]), acc[k]);
         for (int half = 0; f.has_min && half < n_halves; half++) {
-            const vf total = vf_set1(x->aux.sums[t * x->aux_stride + n_halves * b + half]);
-            for (int i = 0; i < SETS; i++)
-                acc[t * SETS + i] = vf_fma(w[i].min[half], total, acc[t * SETS + i]);
+            float total = x->aux.sums[t * x->aux_stride + n_halves * b + half];
+            acc[k] = vf_fma(w[k % SETS].min[half], vf_set1(total), acc[k]);
         }
     }
 }
@@ -277,7 +267,7 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
 /* n_blocks of a panel against n tokens (a constant), on top of acc. */
 ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, int n_blocks,
                                struct packed_view x, int n, vf *acc) {
-    if (!TILE_KEEPS_ACC) {
+    if (FEW_REGISTERS) {
         for (int b = 0; b < n_blocks; b++)
             packed_block(f, panel + b * panel_step(f), &x, b, n, acc);
         return;
@@ -447,6 +437,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
         for (int g = 0; g < n_groups; g++)
             packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);
         for (int b = 0; b < unit_blocks; b++, codes += (size_t)l.code_bytes) {
+#pragma GCC unroll 8
             for (int i = 0; i < n_groups * n_parts; i++) {
                 const size_t at = stride[i / n_parts];
                 struct packed_at p = {first.codes + at + codes, first.scales + at + scales,
@@ -455,7 +446,8 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
                 if (i % n_parts == 0) packed_fetch(p.codes + codes_ahead, l.code_bytes, dense);
                 type.unpack(p, &w);
                 q8_block(type.format, &w, x, u * unit_blocks + b, n, acc[i]);
-                if (n > 2) FORGET_MEMORY(); /* else so many activations are kept that they spill */
+                if (n > 2 || FEW_REGISTERS)
+                    FORGET_MEMORY(); /* else activations are kept, and spill */
             }
         }
     }

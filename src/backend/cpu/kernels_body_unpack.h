@@ -55,9 +55,12 @@ ALWAYS_INLINE void unpack_nibbles(const uint8_t *const row[LANES], size_t at, vi
     }
 }
 
-ALWAYS_INLINE void lookup_all(const int8_t table[16], vi w[8]) {
+ALWAYS_INLINE void lookup_all(vi table, vi w[8]) {
     for (int s = 0; s < 8; s++)
         w[s] = vb_lookup(table, w[s]);
+}
+ALWAYS_INLINE void lookup_iq4(vi w[8]) {
+    lookup_all(signed_bytes(vb_table(iq4_values)), w);
 }
 
 ALWAYS_INLINE void unpack_q8_0(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
@@ -97,9 +100,7 @@ ALWAYS_INLINE void unpack_q5_1(const uint8_t *const row[LANES], size_t at, struc
 ALWAYS_INLINE void unpack_iq4_nl(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
     out->scale[0] = vf_from_low_half(rows_load1(row, at));
     unpack_nibbles(row, at + 2, out->w);
-    lookup_all(iq4_values, out->w);
-    for (int s = 0; s < 8; s++)
-        out->w[s] = signed_bytes(out->w[s]);
+    lookup_iq4(out->w);
 }
 
 /* mxfp4_values + MXFP4_OFFSET: no sign, small enough for WEIGHT_U5. */
@@ -117,7 +118,7 @@ ALWAYS_INLINE vf mxfp4_scale(vi e) {
 ALWAYS_INLINE void unpack_mxfp4(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
     out->scale[0] = mxfp4_scale(byte_of(rows_load1(row, at), 0));
     unpack_nibbles(row, at + 1, out->w);
-    lookup_all(mxfp4_unsigned, out->w);
+    lookup_all(vb_table(mxfp4_unsigned), out->w);
 }
 
 ALWAYS_INLINE void unpack_q2_k(const uint8_t *const row[LANES], size_t at, struct wblock *out) {
@@ -257,9 +258,7 @@ ALWAYS_INLINE void unpack_iq4_xs(const uint8_t *const row[LANES], size_t at, str
         vi scale = vi_sub(vi_or(bits, vi_shl(upper, 4)), vi_set1(32));
         out[s].scale[0] = vf_mul(d, vi_float(scale));
         unpack_nibbles(row, at + offsetof(struct block_iq4_xs, qs) + 16 * s, out[s].w);
-        lookup_all(iq4_values, out[s].w);
-        for (int i = 0; i < 8; i++)
-            out[s].w[i] = signed_bytes(out[s].w[i]);
+        lookup_iq4(out[s].w);
     }
 }
 

@@ -11,7 +11,7 @@
 #define SETS             2
 #define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
-#define TILE_KEEPS_ACC   false /* 8 sums take all registers */
+#define FEW_REGISTERS    true /* 8 sums of a tile take all: outputs stay in memory */
 #define VALUE_VECTORS    2
 #define VALUE_QUERIES    4
 
@@ -133,9 +133,11 @@ ALWAYS_INLINE vi vf_round(vf a) {
 ALWAYS_INLINE vf vi_as_float(vi a) {
     return _mm256_castsi256_ps(a);
 }
-ALWAYS_INLINE vi vb_lookup(const int8_t table[16], vi index) {
-    __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), index);
+ALWAYS_INLINE vi vb_table(const int8_t table[16]) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)table));
+}
+ALWAYS_INLINE vi vb_lookup(vi table, vi index) {
+    return _mm256_shuffle_epi8(table, index);
 }
 ALWAYS_INLINE vi vb_fifth_bits(vi bits, unsigned group) {
     int byte = (int)(group / 2);

@@ -14,9 +14,9 @@
 #define SETS             2 /* row sets and tokens of a tile over packed weights */
 #define SET_TOKENS       6
 #define SET_TOKENS_SUB16 4
-#define TILE_KEEPS_ACC   true /* the outputs of a tile stay in registers */
-#define S8_PLANES        1    /* of signed bytes in a panel; 2: high and low nibbles apart */
-#define VALUE_VECTORS    4    /* of acc, for each of VALUE_QUERIES */
+#define FEW_REGISTERS    false /* 16, not 32 */
+#define S8_PLANES        1     /* of signed bytes in a panel; 2: high and low nibbles apart */
+#define VALUE_VECTORS    4     /* of acc, for each of VALUE_QUERIES */
 #define VALUE_QUERIES    4
 #define S8_OFFSET        128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
 
@@ -137,10 +137,12 @@ ALWAYS_INLINE vi vf_round(vf a) { /* to nearest, ties to even */
 ALWAYS_INLINE vf vi_as_float(vi a) {
     return _mm512_castsi512_ps(a);
 }
-/* table[b & 15] for every byte b below 128. */
-ALWAYS_INLINE vi vb_lookup(const int8_t table[16], vi index) {
-    __m128i t = _mm_loadu_si128((const __m128i *)(const void *)table);
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), index);
+/* 16 bytes again and again, and table[b & 15] of these for every byte b below 128. */
+ALWAYS_INLINE vi vb_table(const int8_t table[16]) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)table));
+}
+ALWAYS_INLINE vi vb_lookup(vi table, vi index) {
+    return _mm512_shuffle_epi8(table, index);
 }
 /* 16 in byte k of a lane where bit 4 * group + k of the lane of bits is set, else 0. */
 ALWAYS_INLINE vi vb_fifth_bits(vi bits, unsigned group) {

@@ -11,7 +11,7 @@
 #define SETS             2
 #define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
-#define TILE_KEEPS_ACC   true
+#define FEW_REGISTERS    false
 #define S8_PLANES        1
 #define VALUE_VECTORS    4
 #define VALUE_QUERIES    4
@@ -133,8 +133,12 @@ ALWAYS_INLINE vi vf_round(vf a) {
 ALWAYS_INLINE vf vi_as_float(vi a) {
     return vreinterpretq_f32_s32(a);
 }
-ALWAYS_INLINE vi vb_lookup(const int8_t table[16], vi index) {
-    return vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8(table), vreinterpretq_u8_s32(index)));
+ALWAYS_INLINE vi vb_table(const int8_t table[16]) {
+    return vreinterpretq_s32_s8(vld1q_s8(table));
+}
+ALWAYS_INLINE vi vb_lookup(vi table, vi index) {
+    return vreinterpretq_s32_s8(
+        vqtbl1q_s8(vreinterpretq_s8_s32(table), vreinterpretq_u8_s32(index)));
 }
 ALWAYS_INLINE vi vb_fifth_bits(vi bits, unsigned group) {
     uint32_t byte = group / 2 * 0x01010101u;
