@@ -218,7 +218,9 @@ static void a_copied_page_serves_as_the_first(void **state) {
         struct rig_round round;
         struct backend_options o = rig_options(2, "native");
         rig_open_on(&r, DEVICE, &o);
-        struct graph_op op = {.kind = OP_ATTENTION, .p.attention = {4, 2, 32, 0.2F, 0, 0}};
+        struct graph_op op = {
+            .kind = OP_ATTENTION,
+            .p.attention = {.n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .scale = 0.2F}};
         struct step s = {.kind = STEP_OP, .op = &op, .n_in = 3, .end = 128, .head_end = 2};
         for (int i = 0; i < 3; i++)
             s.in[i] = rig_span(SPACE_EXCHANGE, 2 + i, 0);

@@ -305,16 +305,12 @@ static ats_status add_attention(struct builder *b, const struct step *s) {
     const struct backend_kv *kv = s->kv;
     size_t n_pages = (size_t)kv->layout.n_pages;
     int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
-    if (s->weight || a->chunk > 0 || a->temp_length > 0)
-        return fail(ATS_UNSUPPORTED,
-                    "%s cannot compute attention with sinks, chunks or scaled queries yet",
-                    b->v->name);
     if (dim > VK_MAX_HEAD_DIM)
         return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
     TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
     TRY(add_store(b, s, 2, kv->layout.type_v, &kv->v, n_pages * kv->v_page));
     struct dispatch *d = start(b);
-    struct vk_view k, v;
+    struct vk_view k, v, sinks = {.word = 0};
     TRY(bind_span(b, d, 1, &s->in[0], false, false));
     TRY(bind_span(b, d, 4, &s->out, false, true));
     TRY(vk_view_open(b->v, &kv->k, 0, n_pages * kv->k_page, "a KV cache", &k));
@@ -326,9 +322,18 @@ static ats_status add_attention(struct builder *b, const struct step *s) {
     push_int(d, group);
     push_int(d, s->head_end - s->head_begin);
     push_int(d, a->window);
+    push_int(d, a->chunk);
     push_float(d, a->scale);
+    push_int(d, a->temp_length);
+    push_float(d, a->temp_scale);
+    if (s->weight) {
+        TRY(vector_view(b->v, s->weight, &sinks));
+        bind(d, 5, sinks, false);
+    }
+    push_int(d, sinks.word);
     const int32_t constants[VK_MAX_CONSTANTS] = {
-        b->v->lanes, b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v};
+        b->v->lanes,      b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
+        s->weight != NULL};
     for (int i = 0; i < 3; i++) {
         int wide = i ? dim : group * dim;
         note_exchange(b, &s->in[i], s->head_begin * wide, s->head_end * wide, false, false);

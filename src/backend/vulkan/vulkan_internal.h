@@ -16,7 +16,7 @@
 
 enum {
     VK_MAX_GPUS = 16,
-    VK_MAX_BINDINGS = 5,
+    VK_MAX_BINDINGS = 6,
     VK_MAX_PUSH = 16, /* words of push constants: 64 bytes */
     VK_MAX_GRIDS = 4096,
     VK_MAX_ROPES = 8,

@@ -10,6 +10,7 @@ layout(constant_id = 1) const int LANES = 8;
 layout(constant_id = 2) const int DIM = 64;
 layout(constant_id = 3) const int TYPE_K = KV_F16;
 layout(constant_id = 4) const int TYPE_V = KV_F16;
+layout(constant_id = 5) const bool SINKS = false;
 const int RANGE = 256;
 const int MINE = (DIM + LANES - 1) / LANES; /* columns of a lane */
 
@@ -18,7 +19,11 @@ layout(push_constant) uniform Push {
     int group;     /* query heads of a KV head */
     int n_kv_heads; /* of the pages */
     int window;    /* keys seen; 0: all */
+    int chunk;     /* keys of the same chunk are seen; 0: no chunks */
     float scale;
+    int temp_length; /* queries grow with their position; 0: not */
+    float temp_scale;
+    int sinks_off;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Query {
     float query[];
@@ -37,6 +42,9 @@ layout(std430, set = 0, binding = 3) readonly buffer ValueHalves {
 };
 layout(std430, set = 0, binding = 4) writeonly buffer Out {
     float out_[];
+};
+layout(std430, set = 0, binding = 5) readonly buffer Sinks {
+    float sinks[];
 };
 shared float q[DIM];
 shared float score[RANGE];
@@ -83,12 +91,16 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), t = int(gl_WorkGroupID.y);
     int position = round_position(t), head = h / p.group, from = p.q_off + t * p.q_stride + h * DIM;
     int first = p.window > 0 ? max(0, position + 1 - p.window) : 0;
+    if (p.chunk > 0) first = max(first, position / p.chunk * p.chunk);
+    float temp = 1.0;
+    if (p.temp_length > 0)
+        temp += p.temp_scale * log(1.0 + float((position + 1) / p.temp_length));
     float top = -1e38, sum = 0.0;
     float acc[MINE];
     for (int i = 0; i < MINE; i++)
         acc[i] = 0.0;
     for (int c = lane; c < DIM; c += LANES)
-        q[c] = query[from + c];
+        q[c] = query[from + c] * temp;
     for (int start = first / RANGE * RANGE; start <= position; start += RANGE) {
         int begin = max(first, start), end = min(start + RANGE, position + 1);
         float most = -3e38, exps = 0.0;
@@ -123,6 +135,12 @@ void main() {
             acc[i] = acc[i] * old + mine[i] * new_;
         sum = sum * old + exps * new_;
         top = both;
+    }
+    if (SINKS) { /* one more score, without a value */
+        float sink = sinks[p.sinks_off + h], both = max(top, sink), old = exp_f32(top - both);
+        sum = sum * old + exp_f32(sink - both);
+        for (int i = 0; i < MINE; i++)
+            acc[i] *= old;
     }
     float inverse = divide(1.0, sum);
     for (int i = 0; i < MINE; i++)
