@@ -19,10 +19,15 @@ bool pack_can(enum dtype type) {
     return pack_layout(type).unit_cols != 0;
 }
 
+/* Of 32 columns; the last may be part of one. */
+static int n_blocks(int n_cols) {
+    return n_cols / 32 + (n_cols % 32 != 0);
+}
+
 /* Of one group, without what fills it up to PACK_ALIGN. */
 static size_t group_bytes_tight(struct pack_layout l, int n_cols) {
-    REQUIRE(l.unit_cols && n_cols >= 0 && n_cols % l.unit_cols == 0);
-    return (size_t)(n_cols / 32) * (size_t)l.code_bytes +
+    REQUIRE(l.unit_cols && n_cols >= 0 && (n_cols % l.unit_cols == 0 || l.scale_bytes == 0));
+    return (size_t)n_blocks(n_cols) * (size_t)l.code_bytes +
            (size_t)(n_cols / l.unit_cols) * (size_t)l.scale_bytes;
 }
 
@@ -355,12 +360,36 @@ static void pack_iq4_xs(const uint8_t *const row[PACK_ROWS], uint8_t *restrict c
     }
 }
 
+/* The words of 32 columns as they are: n of 16 bytes a row. */
+ALWAYS_INLINE void pack_words(const uint8_t *const row[PACK_ROWS], unsigned n,
+                              uint8_t *restrict codes) {
+    for (unsigned i = 0; i < n; i++) {
+        struct lanes word[4];
+        load_4(row, 16 * i, word);
+        for (int j = 0; j < 4; j++)
+            lanes_store(codes + 256 * i + 64 * j, word[j]);
+    }
+}
+
+static void pack_4_bytes(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                         uint8_t *restrict scales) {
+    (void)scales;
+    pack_words(row, 8, codes);
+}
+
+static void pack_2_bytes(const uint8_t *const row[PACK_ROWS], uint8_t *restrict codes,
+                         uint8_t *restrict scales) {
+    (void)scales;
+    pack_words(row, 4, codes);
+}
+
 static pack_unit_fn *const pack_unit[N_DTYPES] = {
-    [DTYPE_Q8_0] = pack_q8_0,   [DTYPE_Q4_0] = pack_q4_0,   [DTYPE_Q4_1] = pack_q4_1,
-    [DTYPE_Q5_0] = pack_q5_0,   [DTYPE_Q5_1] = pack_q5_1,   [DTYPE_Q2_K] = pack_q2_k,
-    [DTYPE_Q3_K] = pack_q3_k,   [DTYPE_Q4_K] = pack_q4_k,   [DTYPE_Q5_K] = pack_q5_k,
-    [DTYPE_Q6_K] = pack_q6_k,   [DTYPE_IQ4_NL] = pack_q4_0, [DTYPE_IQ4_XS] = pack_iq4_xs,
-    [DTYPE_MXFP4] = pack_mxfp4,
+    [DTYPE_Q8_0] = pack_q8_0,    [DTYPE_Q4_0] = pack_q4_0,   [DTYPE_Q4_1] = pack_q4_1,
+    [DTYPE_Q5_0] = pack_q5_0,    [DTYPE_Q5_1] = pack_q5_1,   [DTYPE_Q2_K] = pack_q2_k,
+    [DTYPE_Q3_K] = pack_q3_k,    [DTYPE_Q4_K] = pack_q4_k,   [DTYPE_Q5_K] = pack_q5_k,
+    [DTYPE_Q6_K] = pack_q6_k,    [DTYPE_IQ4_NL] = pack_q4_0, [DTYPE_IQ4_XS] = pack_iq4_xs,
+    [DTYPE_MXFP4] = pack_mxfp4,  [DTYPE_F32] = pack_4_bytes, [DTYPE_F16] = pack_2_bytes,
+    [DTYPE_BF16] = pack_2_bytes,
 };
 
 /* The group's n rows (1..PACK_ROWS), the first at `first`; the rest is zero blocks. */
@@ -368,7 +397,7 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
                        uint8_t *out) {
     static const uint8_t zero_block[256];
     const struct pack_layout l = layouts[type];
-    const size_t block_bytes = (size_t)dtype_info(type)->block_bytes;
+    const size_t block_bytes = (size_t)dtype_row_bytes(type, l.unit_cols);
     const size_t tight = group_bytes_tight(l, n_cols);
     const int n_units = n_cols / l.unit_cols, unit_blocks = l.unit_cols / 32;
     uint8_t *codes = out, *scales = out + (size_t)(n_cols / 32) * (size_t)l.code_bytes;
@@ -388,6 +417,15 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
         scales += l.scale_bytes;
         for (int r = 0; r < PACK_ROWS; r++)
             row[r] += step[r];
+    }
+    if (n_cols % l.unit_cols) { /* plain types */
+        uint8_t stage[PACK_ROWS][128] = {{0}};
+        const size_t rest = (size_t)dtype_row_bytes(type, n_cols % l.unit_cols);
+        for (int r = 0; r < PACK_ROWS; r++) {
+            memcpy(stage[r], row[r], rest);
+            row[r] = stage[r];
+        }
+        pack_unit[type](row, codes, scales);
     }
     memset(out + tight, 0, round_up(tight, PACK_ALIGN) - tight);
 }
@@ -510,7 +548,22 @@ void pack_block_read(enum dtype type, const uint8_t *packed, int n_cols, int row
     scales_of(type, p, out);
 }
 
+/* The elements of a plain type are in words of 4 bytes. */
+static void plain_to_float(enum dtype type, const uint8_t *packed, int n_cols, int row,
+                           float *out) {
+    const int bytes = dtype_info(type)->block_bytes;
+    const uint8_t *group = packed + (size_t)(row / PACK_ROWS) * pack_group_bytes(type, n_cols);
+    for (int c = 0; c < n_cols; c++) {
+        const size_t at = (size_t)c * (size_t)bytes;
+        dtype_to_float(type, group + at / 4 * 64 + 4 * (row % PACK_ROWS) + at % 4, out + c, 1);
+    }
+}
+
 void pack_to_float(enum dtype type, const uint8_t *packed, int n_cols, int row, float *out) {
+    if (!dtype_info(type)->quantised) {
+        plain_to_float(type, packed, n_cols, row, out);
+        return;
+    }
     for (int b = 0; b < n_cols / 32; b++) {
         struct pack_block block;
         pack_block_read(type, packed, n_cols, row, b, &block);

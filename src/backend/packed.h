@@ -1,5 +1,5 @@
 /*
- * The one host layout of quantised weights (house.md 3): what GGUF blocks become when a shard is
+ * The one host layout of weights (house.md 3): what GGUF blocks become when a shard is
  * loaded, and what CPU kernels and shaders both read. This file is the layout, the way in, and a
  * plain way out; it holds no product kernel and no device. docs/kernels.md says why it is so.
  *
@@ -24,6 +24,10 @@
  *     Q3_K                               2 1
  * Weight = scale * value (+ min); value is the code, less 8 (Q4_0), 16 (Q5_0), 32 (Q6_K) or 4
  * (Q3_K), or the code looked up in iq4_values or mxfp4_values.
+ *
+ * F32, F16 and BF16 have no scales; their codes are the file's elements in words of 4 bytes: word i
+ * of a block (0..31 of F32, else 0..15) is column i, or columns 2i and 2i + 1 from the low half up,
+ * and row r of the group has word i at bytes 64 * i + 4 * r. Columns past n_cols are zero.
  *
  * Scales of one unit, always row r of 16 beside row r + 1; h: a half of a block, 16 columns:
  *     Q8_0 Q4_0 Q5_0 IQ4_NL  16 halves d                                  scale d
@@ -63,7 +67,10 @@
     X(Q6_K, 256, 384, 288)                                                                         \
     X(IQ4_NL, 32, 256, 32)                                                                         \
     X(IQ4_XS, 256, 256, 160)                                                                       \
-    X(MXFP4, 32, 256, 16)
+    X(MXFP4, 32, 256, 16)                                                                          \
+    X(F32, 32, 2048, 0)                                                                            \
+    X(F16, 32, 1024, 0)                                                                            \
+    X(BF16, 32, 1024, 0)
 
 struct pack_layout {
     int unit_cols;
@@ -74,7 +81,8 @@ struct pack_layout {
 struct pack_layout pack_layout(enum dtype type);
 bool pack_can(enum dtype type);
 
-/* In all below pack_can(type) holds and n_cols is a multiple of the type's block. */
+/* In all below pack_can(type) holds and n_cols is a multiple of the type's block, which for F32,
+ * F16 and BF16 is any number. */
 
 ALWAYS_INLINE int pack_n_groups(int n_rows) {
     return n_rows / PACK_ROWS + (n_rows % PACK_ROWS != 0);
@@ -90,7 +98,7 @@ void pack_rows(enum dtype type, const uint8_t *rows, size_t row_bytes, int n_row
 /* One row back to n_cols floats, bit-equal to dtype_to_float of its blocks. Plain, not fast. */
 void pack_to_float(enum dtype type, const uint8_t *packed, int n_cols, int row, float *out);
 
-/* 32 weights of a row: scale[i / 16] * q[i] + min[i / 16] (no min: 0). */
+/* 32 weights of a row of a quantised type: scale[i / 16] * q[i] + min[i / 16] (no min: 0). */
 struct pack_block {
     int8_t q[32];
     float scale[2], min[2];

@@ -12,7 +12,8 @@ static const struct {
     {DTYPE_Q5_0, {0, -1}},   {DTYPE_Q5_1, {0, 2}},    {DTYPE_Q2_K, {80, 82}},
     {DTYPE_Q3_K, {108, -1}}, {DTYPE_Q4_K, {0, 2}},    {DTYPE_Q5_K, {0, 2}},
     {DTYPE_Q6_K, {208, -1}}, {DTYPE_IQ4_NL, {0, -1}}, {DTYPE_IQ4_XS, {0, -1}},
-    {DTYPE_MXFP4, {-1, -1}},
+    {DTYPE_MXFP4, {-1, -1}}, {DTYPE_F32, {-1, -1}},   {DTYPE_F16, {-1, -1}},
+    {DTYPE_BF16, {-1, -1}},
 };
 
 struct matrix {
@@ -69,11 +70,16 @@ static void check_rows(const struct matrix *m) {
     free(got);
 }
 
+/* A number of columns that the type can have; of plain types one that is no block. */
+static int unit_of(enum dtype type) {
+    return dtype_info(type)->quantised ? dtype_info(type)->block_elements : 33;
+}
+
 static void every_weight_comes_back_bit_equal(void **state) {
     (void)state;
     static const int n_rows[] = {1, 2, 15, 16, 17, 33, 48};
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        int unit = dtype_info(types[i].type)->block_elements;
+        int unit = unit_of(types[i].type);
         for (size_t r = 0; r < COUNT_OF(n_rows); r++) {
             for (int n_units = 1; n_units < 5; n_units++) {
                 struct matrix m = matrix_new(i, n_rows[r], n_units * unit, n_units % 2 ? 0 : 6);
@@ -126,20 +132,20 @@ static void sizes_are_those_of_the_file_or_as_documented(void **state) {
     assert_int_equal(pack_n_groups(INT32_MAX), 1 << 27);
 }
 
-static void only_quantised_weights_are_packed(void **state) {
+static void every_weight_type_is_packed(void **state) {
     (void)state;
     int n = 0;
-    for (int type = 0; type < N_DTYPES; type++)
+    for (int type = 0; type < N_DTYPES; type++) {
         n += pack_can((enum dtype)type);
+        assert_int_equal(pack_can((enum dtype)type), type < N_DTYPES_WEIGHT);
+    }
     assert_int_equal(n, COUNT_OF(types));
-    for (size_t i = 0; i < COUNT_OF(types); i++)
-        assert_true(pack_can(types[i].type));
 }
 
 static void rows_and_bytes_past_the_end_are_zero(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(types); i++) {
-        int unit = dtype_info(types[i].type)->block_elements;
+        int unit = unit_of(types[i].type);
         struct matrix m = matrix_new(i, 3, 3 * unit, 0);
         pack_rows(m.type, m.rows, m.row_bytes, m.n_rows, m.n_cols, m.packed, 0, 1);
         float out[3 * 256];
@@ -149,7 +155,7 @@ static void rows_and_bytes_past_the_end_are_zero(void **state) {
                 assert_true(out[c] == 0);
         }
         struct pack_layout l = pack_layout(m.type);
-        size_t tight = (size_t)(m.n_cols / 32 * l.code_bytes + 3 * l.scale_bytes);
+        size_t tight = (size_t)((m.n_cols + 31) / 32 * l.code_bytes + 3 * l.scale_bytes);
         for (size_t at = tight; at < m.packed_bytes; at++)
             assert_int_equal(m.packed[at], 0);
         matrix_free(&m);
@@ -169,7 +175,18 @@ static void bytes_stand_where_the_header_says(void **state) {
     q5[5][1].m = 0x4321;
     q6[5][1].qh[32 + 4 * 5 + 3] = 2 << 4; /* element 128 + 64 + 23: block 6, granule 5 */
     q6[5][1].scales[13] = -9;
+    uint16_t f16[17][35] = {{0}};
+    float f32[17][35] = {{0}};
+    f16[16][33] = 0x1234; /* second group, row 0, block 1, the high half of word 0 */
+    f32[5][34] = 1.5f;
     uint8_t out[2 * 8 * 1024];
+
+    pack_rows(DTYPE_F16, (const uint8_t *)f16, sizeof f16[0], 17, 35, out, 0, 2);
+    assert_int_equal(pack_group_bytes(DTYPE_F16, 35), 2048);
+    assert_int_equal(out[2048 + 1024 + 2], 0x34);
+    assert_int_equal(out[2048 + 1024 + 3], 0x12);
+    pack_rows(DTYPE_F32, (const uint8_t *)f32, sizeof f32[0], 17, 35, out, 0, 2);
+    assert_memory_equal(out + 2048 + 64 * 2 + 4 * 5, &f32[5][34], sizeof(float));
 
     pack_rows(DTYPE_Q8_0, (const uint8_t *)q8, sizeof q8[0], 17, 64, out, 0, 2);
     size_t group = pack_group_bytes(DTYPE_Q8_0, 64);
@@ -194,7 +211,7 @@ int main(void) {
         cmocka_unit_test(every_weight_comes_back_bit_equal),
         cmocka_unit_test(ranges_of_groups_make_the_whole),
         cmocka_unit_test(sizes_are_those_of_the_file_or_as_documented),
-        cmocka_unit_test(only_quantised_weights_are_packed),
+        cmocka_unit_test(every_weight_type_is_packed),
         cmocka_unit_test(rows_and_bytes_past_the_end_are_zero),
         cmocka_unit_test(bytes_stand_where_the_header_says),
     };

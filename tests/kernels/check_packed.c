@@ -126,6 +126,10 @@ static void one_type(struct check *c, enum dtype type, bool q8) {
         for (int n_tokens = 1; n_tokens < 20; n_tokens += 4)
             one_shape(c, (enum data)data, type, q8, 17, 2 * unit, n_tokens);
     }
+    for (int n_tokens = 1; n_tokens < 20 && !dtype_info(type)->quantised; n_tokens += 3) {
+        for (int n_cols = 1; n_cols < 300; n_cols = 2 * n_cols + n_tokens)
+            one_shape(c, DATA_RANDOM, type, q8, 17 + 32 * (n_cols % 2), n_cols, n_tokens);
+    }
     one_shape(c, DATA_RANDOM, type, q8, 17, unit, 1);
     one_shape(c, DATA_RANDOM, type, q8, 17, unit, 3);
     one_shape(c, DATA_RANDOM, type, q8, 33, 2048 + 768, 1); /* several panels */
@@ -138,7 +142,7 @@ static void one_type(struct check *c, enum dtype type, bool q8) {
 void check_packed(struct check *c) {
     for (int q8 = 1; q8 >= 0; q8--) {
         for (int type = 0; type < N_DTYPES_WEIGHT; type++) {
-            if (!pack_can((enum dtype)type)) continue;
+            if (q8 && !c->isa->matmul_packed_q8[type]) continue;
             bool own = !c->below ||
                        (q8 ? c->isa->matmul_packed_q8[type] != c->below->matmul_packed_q8[type]
                            : c->isa->matmul_packed_f32[type] != c->below->matmul_packed_f32[type]);

@@ -84,7 +84,7 @@ struct kernels {
     quantise_q8_fn *quantise_q8;
     matmul_q8_fn *matmul_q8[N_DTYPES_WEIGHT];               /* NULL for F32, F16, BF16 */
     matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT];             /* every weight type */
-    matmul_packed_q8_fn *matmul_packed_q8[N_DTYPES_WEIGHT]; /* both: NULL where !pack_can */
+    matmul_packed_q8_fn *matmul_packed_q8[N_DTYPES_WEIGHT]; /* NULL for F32, F16, BF16 */
     matmul_packed_f32_fn *matmul_packed_f32[N_DTYPES_WEIGHT];
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];

@@ -9,6 +9,8 @@
 
 #include "backend/cpu/kernels_body_packed.h"
 
+#include "backend/cpu/kernels_body_float.h"
+
 #include "backend/cpu/kernels_body_vector.h"
 
 #include "backend/cpu/kernels_body_fill.h"

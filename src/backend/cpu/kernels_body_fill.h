@@ -2,14 +2,15 @@
 #pragma once
 
 static void bodies_fill(struct kernels *k) {
-#define ENTRY(lower, upper) k->matmul_f32[DTYPE_##upper] = matmul_f32_##lower;
+#define ENTRY(lower, upper)                                                                        \
+    k->matmul_f32[DTYPE_##upper] = matmul_f32_##lower;                                             \
+    k->matmul_packed_f32[DTYPE_##upper] = matmul_packed_f32_##lower;
     FLOAT_WEIGHT_MAP(ENTRY)
     Q8_WEIGHT_MAP(ENTRY)
 #undef ENTRY
 #define ENTRY(lower, upper)                                                                        \
     k->matmul_q8[DTYPE_##upper] = matmul_q8_##lower;                                               \
-    k->matmul_packed_q8[DTYPE_##upper] = matmul_packed_q8_##lower;                                 \
-    k->matmul_packed_f32[DTYPE_##upper] = matmul_packed_f32_##lower;
+    k->matmul_packed_q8[DTYPE_##upper] = matmul_packed_q8_##lower;
     Q8_WEIGHT_MAP(ENTRY)
 #undef ENTRY
 #define ENTRY(lower, upper)                                                                        \

@@ -639,50 +639,32 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
 
 /* ---- Class f32 ---- */
 
-/* Columns that are floats at a time: a whole unit of every type. */
-#define PACKED_FLOAT_COLS 256
-
-/* LANES rows, of which n_rows are there, from `row` on of a group; n_tokens at most PACKED_TOKENS.
- */
-ALWAYS_INLINE void packed_rows_f32(struct packed_type type, const uint8_t *group, int n_cols,
-                                   int row, int n_rows, struct f32_view x, int n_tokens, float *out,
-                                   int64_t out_stride, vf *scratch) {
-    vf *panel = scratch, *acc = scratch + PACKED_FLOAT_COLS;
-    for (int t = 0; t < n_tokens; t++)
-        acc[t] = vf_zero();
-    for (int c = 0; c < n_cols; c += PACKED_FLOAT_COLS) {
-        const int n = min_int(PACKED_FLOAT_COLS, n_cols - c);
-        for (int b = 0; b < n / 32; b++) {
-            struct wblock w;
-            type.unpack_call(packed_place(type, group, n_cols, row, c / 32 + b), &w);
+/* Columns [begin, end) of a group to a panel (f32_fill_fn). */
+ALWAYS_INLINE void packed_fill(struct packed_type type, const struct f32_weights *w, int row,
+                               int begin, int end, float *panel) {
+    const uint8_t *group = w->first + (size_t)(row / PACK_ROWS) * w->bytes;
+    for (int b = begin / 32; b < end / 32; b++, panel += 32 * PACK_ROWS) {
+        for (int r = 0; r < PACK_ROWS; r += LANES) {
+            struct wblock block;
+            type.unpack_call(packed_place(type, group, w->n_cols, r, b), &block);
             for (int i = 0; i < 32; i++)
-                panel[32 * b + i] = weight_float(type.format, &w, i / 4, i % 4);
+                vf_store(panel + PACK_ROWS * i + r,
+                         weight_float(type.format, &block, i / 4, i % 4));
         }
-        for (int t = 0; t < n_tokens; t += TILE_TOKENS)
-            f32_tiles(panel, n, (struct f32_view){x.x + t * x.stride + c, x.stride},
-                      min_int(TILE_TOKENS, n_tokens - t), acc + t);
     }
-    for (int t = 0; t < n_tokens; t++)
-        store_rows(out + t * out_stride, acc[t], n_rows);
 }
 
-ALWAYS_INLINE void packed_f32_matmul(struct packed_type type, const uint8_t *packed,
-                                     int group_begin, int group_end, int n_rows, int n_cols,
-                                     struct f32_view x, int n_tokens, float *out,
-                                     int64_t out_stride, void *scratch) {
-    _Static_assert((PACKED_FLOAT_COLS + PACKED_TOKENS) * sizeof(vf) <= PACKED_SCRATCH_BYTES,
-                   "scratch");
-    const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
-    n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
-    packed += (size_t)group_begin * group_bytes;
-    for (int t = 0; t < n_tokens; t += PACKED_TOKENS) {
-        for (int r = 0; r < n_rows; r += LANES)
-            packed_rows_f32(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
-                            r % PACK_ROWS, n_rows - r,
-                            (struct f32_view){x.x + t * x.stride, x.stride},
-                            min_int(PACKED_TOKENS, n_tokens - t), out + t * out_stride + r,
-                            out_stride, scratch);
-    }
+/* What a product over groups [group_begin, group_end) is. */
+ALWAYS_INLINE struct f32_weights packed_weights(f32_fill_fn *fill, const uint8_t *packed,
+                                                size_t group_bytes, int group_begin, int group_end,
+                                                int n_rows, int n_cols) {
+    return (struct f32_weights){
+        .fill = fill,
+        .first = packed + (size_t)group_begin * group_bytes,
+        .bytes = group_bytes,
+        .n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS,
+        .n_cols = n_cols,
+    };
 }
 
 /* ---- Every type ---- */
@@ -703,15 +685,21 @@ PACK_MAP(LAYOUT)
                          packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
                          out_stride, scratch);                                                     \
     }                                                                                              \
+    static void packed_fill_##lower(const struct f32_weights *w, int row, int begin, int end,      \
+                                    float *panel) {                                                \
+        packed_fill((struct packed_type){format_##lower, packed_##lower, packed_call_##lower,      \
+                                         packed_layout_##upper, NULL, 0},                          \
+                    w, row, begin, end, panel);                                                    \
+    }                                                                                              \
     static void matmul_packed_f32_##lower(const uint8_t *packed, int group_begin, int group_end,   \
                                           int n_rows, int n_cols, const float *x,                  \
                                           int64_t x_stride, int n_tokens, float *out,              \
                                           int64_t out_stride, void *scratch) {                     \
-        packed_f32_matmul((struct packed_type){format_##lower, packed_##lower,                     \
-                                               packed_call_##lower, packed_layout_##upper, NULL,   \
-                                               0},                                                 \
-                          packed, group_begin, group_end, n_rows, n_cols,                          \
-                          (struct f32_view){x, x_stride}, n_tokens, out, out_stride, scratch);     \
+        const struct f32_weights w = packed_weights(                                               \
+            packed_fill_##lower, packed, packed_group_bytes(packed_layout_##upper, n_cols),        \
+            group_begin, group_end, n_rows, n_cols);                                               \
+        f32_product(&w, (struct f32_view){x, x_stride}, n_tokens, FLOAT_CHUNK, out, out_stride,    \
+                    scratch);                                                                      \
     }
 Q8_WEIGHT_MAP(MATMUL_PACKED)
 #undef MATMUL_PACKED

@@ -47,26 +47,31 @@ static void matmul_f32(enum dtype type, const uint8_t *packed, int group_begin, 
     }
 }
 
-#define TYPE(lower, upper)                                                                         \
-    static void matmul_q8_##lower(const uint8_t *packed, int group_begin, int group_end,           \
-                                  int n_rows, int n_cols, const struct q8_rows *x, int n_tokens,   \
-                                  float *out, int64_t out_stride, void *scratch) {                 \
-        (void)scratch;                                                                             \
-        matmul_q8(DTYPE_##upper, packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out, \
-                  out_stride);                                                                     \
-    }                                                                                              \
+#define TYPE_F32(lower, upper)                                                                     \
     static void matmul_f32_##lower(const uint8_t *packed, int group_begin, int group_end,          \
                                    int n_rows, int n_cols, const float *x, int64_t x_stride,       \
                                    int n_tokens, float *out, int64_t out_stride, void *scratch) {  \
         matmul_f32(DTYPE_##upper, packed, group_begin, group_end, n_rows, n_cols, x, x_stride,     \
                    n_tokens, out, out_stride, scratch);                                            \
     }
-Q8_WEIGHT_MAP(TYPE)
+#define TYPE_Q8(lower, upper)                                                                      \
+    static void matmul_q8_##lower(const uint8_t *packed, int group_begin, int group_end,           \
+                                  int n_rows, int n_cols, const struct q8_rows *x, int n_tokens,   \
+                                  float *out, int64_t out_stride, void *scratch) {                 \
+        (void)scratch;                                                                             \
+        matmul_q8(DTYPE_##upper, packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out, \
+                  out_stride);                                                                     \
+    }
+FLOAT_WEIGHT_MAP(TYPE_F32)
+Q8_WEIGHT_MAP(TYPE_F32)
+Q8_WEIGHT_MAP(TYPE_Q8)
 
 void kernels_ref_packed_fill(struct kernels *k) {
-#define ENTRY(lower, upper)                                                                        \
-    k->matmul_packed_q8[DTYPE_##upper] = matmul_q8_##lower;                                        \
-    k->matmul_packed_f32[DTYPE_##upper] = matmul_f32_##lower;
+#define ENTRY(lower, upper) k->matmul_packed_f32[DTYPE_##upper] = matmul_f32_##lower;
+    FLOAT_WEIGHT_MAP(ENTRY)
+    Q8_WEIGHT_MAP(ENTRY)
+#undef ENTRY
+#define ENTRY(lower, upper) k->matmul_packed_q8[DTYPE_##upper] = matmul_q8_##lower;
     Q8_WEIGHT_MAP(ENTRY)
 #undef ENTRY
 }

@@ -12,6 +12,8 @@
 #define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
 #define FEW_REGISTERS    true /* 8 sums of a tile take all: outputs stay in memory */
+#define FLOAT_GROUPS     1    /* of 16 rows, and tokens of a tile of floats */
+#define FLOAT_TOKENS     6
 #define VALUE_VECTORS    2
 #define VALUE_QUERIES    4
 

@@ -17,6 +17,8 @@
 #define FEW_REGISTERS    false /* 16, not 32 */
 #define S8_PLANES        1     /* of signed bytes in a panel; 2: high and low nibbles apart */
 #define VALUE_VECTORS    4     /* of acc, for each of VALUE_QUERIES */
+#define FLOAT_GROUPS     2     /* of 16 rows, and tokens of a tile of floats */
+#define FLOAT_TOKENS     8
 #define VALUE_QUERIES    4
 #define S8_OFFSET        128 /* VNNI multiplies unsigned by signed: signed weights are kept + 128 */
 

@@ -13,6 +13,8 @@
 #define SET_TOKENS_SUB16 4
 #define FEW_REGISTERS    false
 #define S8_PLANES        1
+#define FLOAT_GROUPS     1
+#define FLOAT_TOKENS     6
 #define VALUE_VECTORS    4
 #define VALUE_QUERIES    4
 #define S8_OFFSET        0

@@ -11,7 +11,7 @@
 #define ROW_ALIGN     16 /* of rows of plain types */
 
 static struct backend_weight weight_shape(const struct weight_source *s) {
-    struct backend_weight w = {.s = *s, .packed = pack_can(s->dtype)};
+    struct backend_weight w = {.s = *s, .packed = dtype_info(s->dtype)->quantised};
     w.s.data = NULL;
     if (w.packed) {
         w.unit_bytes = pack_group_bytes(s->dtype, s->n_cols);
