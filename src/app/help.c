@@ -2,22 +2,35 @@
 
 #include <string.h>
 
+/* Bytes of a word that go on a line of `room`: all, or those up to a '|' if it is longer. */
+static size_t piece_of(const char *word, size_t n, size_t room) {
+    size_t piece = n;
+    while (piece > room) {
+        do
+            piece--;
+        while (piece > 0 && word[piece - 1] != '|');
+    }
+    return piece ? piece : n;
+}
+
 /* Words of text from column `indent`, wrapped before `width`; the cursor stands at `column`. */
 static void add_wrapped(struct buf *out, const char *text, int column, int indent, int width) {
-    bool first = true;
+    bool glued = true; /* to what stands before, by no blank */
     for (const char *p = text; *p;) {
         size_t n = strcspn(p, " ");
-        if (!first && width > 0 && column + 1 + (int)n > width) {
+        if (width > indent) n = piece_of(p, n, (size_t)(width - indent));
+        if (p > text && width > 0 && column + !glued + (int)n > width) {
             buf_printf(out, "\n%*s", indent, "");
             column = indent;
-        } else if (!first) {
+        } else if (!glued) {
             buf_add_char(out, ' ');
             column++;
         }
         buf_add(out, p, n);
         column += (int)n;
-        first = false;
-        p += n + strspn(p + n, " ");
+        p += n;
+        glued = *p != ' ';
+        p += strspn(p, " ");
     }
     buf_add_char(out, '\n');
 }
