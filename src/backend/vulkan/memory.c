@@ -64,6 +64,18 @@ static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_bloc
     return map_block(v, type, place, b);
 }
 
+/* Past what is free some drivers put memory into the host's, silently and at a tenth of the speed.
+ * Where the driver tells what is free, that is a limit, less some room for other programs. */
+static ats_status check_budget(const struct vulkan *v, size_t bytes, const char *what) {
+    const uint64_t spare =
+        v->gpu.heap_bytes / 20 > (256U << 20) ? v->gpu.heap_bytes / 20 : 256U << 20;
+    uint64_t free_bytes = v->gpu.free_bytes > spare ? v->gpu.free_bytes - spare : 0;
+    if (!v->gpu.budget || v->device_bytes + bytes <= free_bytes) return ATS_OK;
+    return fail(ATS_NO_MEMORY, "%s: %s needs %.0f MiB, but %.0f of %.0f free MiB are taken",
+                v->name, what, (double)bytes / (1 << 20), (double)v->device_bytes / (1 << 20),
+                (double)free_bytes / (1 << 20));
+}
+
 ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_place place, const char *what,
                          struct vk_block *out) {
     *out = (struct vk_block){.bytes = round_up(max_size(bytes, 4), 256)};
@@ -72,8 +84,13 @@ ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_place place, co
         return fail(ATS_NO_MEMORY, "%s: %s needs %zu bytes, one allocation takes %llu", v->name,
                     what, bytes, (unsigned long long)v->gpu.max_allocation);
     }
+    if (place == PLACE_DEVICE) TRY(check_budget(v, out->bytes, what));
     VkResult result = fill_block(v, place, out);
-    if (result >= 0) return ATS_OK;
+    if (result >= 0) {
+        out->counted = place == PLACE_DEVICE;
+        v->device_bytes += out->counted ? out->bytes : 0;
+        return ATS_OK;
+    }
     vk_block_close(v, out);
     ats_status status = vk_fail(result, "allocating memory");
     return fail_in(status, "%s: %s of %zu bytes", v->name, what, bytes);
@@ -128,6 +145,7 @@ ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes, struct 
 void vk_block_close(struct vulkan *v, struct vk_block *b) {
     if (b->buffer) v->f.DestroyBuffer(v->device, b->buffer, NULL);
     if (b->memory) v->f.FreeMemory(v->device, b->memory, NULL); /* unmaps it */
+    if (b->counted) v->device_bytes -= b->bytes;
     *b = (struct vk_block){0};
 }
 

@@ -63,6 +63,7 @@ struct vk_block {
     VkDeviceMemory memory;
     size_t bytes, used;
     uint8_t *mapped; /* NULL: not reachable by the host */
+    bool counted;    /* in vulkan.device_bytes */
 };
 /* Part of a buffer as a shader sees it. */
 struct vk_view {
@@ -175,6 +176,7 @@ struct vulkan {
 
     struct backend_limits limits;
     bool reserved;
+    uint64_t device_bytes; /* allocated of the device's memory */
     struct vk_block local, exchange, round_block, work, staging;
     bool owns_exchange;       /* else it is one of hosts */
     bool mirrored;            /* the exchange is a copy: bytes go over before and after a segment */
