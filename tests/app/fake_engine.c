@@ -80,6 +80,7 @@ ats_status ats_engine_open(const ats_options *options, ats_engine **out) {
             return fail(ATS_CANCELLED, "loading was cancelled");
     if (log_fn && strstr(options->model, "warning"))
         log_fn(log_user, 1, "this model is only a test");
+    if (log_fn && options->pin) log_fn(log_user, 1, "no CPU to bind a thread to");
     ats_engine *e = xcalloc(1, sizeof *e);
     e->options = *options;
     if (!e->options.n_ctx) e->options.n_ctx = 512;

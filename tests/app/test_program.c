@@ -322,6 +322,17 @@ static void warnings_of_the_library_are_shown_unless_quiet(void **state) {
     assert_int_equal(s.err.len, 0);
 }
 
+static void pinning_is_asked_for_by_flag_only(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "run", "m", "-p", "x", "--pin", "on");
+    assert_has(&s.err, "no CPU to bind a thread to\n");
+    assert_int_equal(s.code, 0);
+    SPAWN(&s, NULL, "run", "m", "-p", "x");
+    assert_null(strstr(s.err.data, "no CPU to bind"));
+    SPAWN(&s, NULL, "run", "m", "-p", "x", "--pin", "sometimes");
+    assert_int_equal(s.code, 2);
+}
+
 /* ---------------------------------------------------------------------------------------- bench */
 
 static void bench_prints_the_fields_of_llama_bench(void **state) {
@@ -578,6 +589,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_longer_than_the_context_says_what_to_do),
         cmocka_unit_test(without_the_template_the_prompt_is_continued),
         cmocka_unit_test(warnings_of_the_library_are_shown_unless_quiet),
+        cmocka_unit_test(pinning_is_asked_for_by_flag_only),
         cmocka_unit_test(bench_prints_the_fields_of_llama_bench),
         cmocka_unit_test(bench_runs_every_combination_of_its_lists),
         cmocka_unit_test(bench_prints_a_table),
