@@ -79,18 +79,23 @@ struct round {
 };
 
 /* A shard as it stands in the file: n_rows rows of n_cols elements, row_bytes apart, starting on a
- * block border; n_experts such matrices back to back. Borrowed; a backend that copies says so in
- * its ledger. */
+ * block border; n_experts such matrices, matrix_bytes apart. Borrowed; a backend that copies says
+ * so in its ledger. */
 struct weight_source {
     const char *name;
     enum dtype dtype;
     int n_rows, n_cols, n_experts;
     int64_t row_bytes;
     const uint8_t *data;
-    bool raw; /* leave it where it is: memory is short */
+    bool raw;             /* leave it where it is: memory is short */
+    int64_t matrix_bytes; /* 0: they stand back to back */
 };
 static inline int weight_matrices(const struct weight_source *s) { /* n_experts 0: one, plain */
     return s->n_experts > 1 ? s->n_experts : 1;
+}
+
+static inline const uint8_t *weight_matrix(const struct weight_source *s, int matrix) {
+    return s->data + matrix * (s->matrix_bytes ? s->matrix_bytes : s->n_rows * s->row_bytes);
 }
 
 /* Inside a page [kv_head][64][head_dim], K and V apart. */

@@ -56,6 +56,15 @@ ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight, c
     return add_weight(b, t, (struct graph_weight){.n_rows = n_rows, .n_cols = n_cols}, weight);
 }
 
+static ats_status check_experts(const struct gguf_tensor *t, int n_experts, int n_rows,
+                                int n_cols) {
+    if (t->dims[0] == n_cols && t->dims[1] == n_rows && t->dims[2] == n_experts && t->dims[3] == 1)
+        return ATS_OK;
+    return fail(ATS_BAD_FILE, "tensor %s is %lld x %lld x %lld, expected %d x %d x %d", t->name,
+                (long long)t->dims[2], (long long)t->dims[1], (long long)t->dims[0], n_experts,
+                n_rows, n_cols);
+}
+
 ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols, int *weight,
                         const char *format, ...) {
     char name[NAME_BYTES];
@@ -64,11 +73,25 @@ ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols
     const struct gguf_tensor *t = find(b, format, args, name);
     va_end(args);
     if (!t) return missing(name);
-    if (t->dims[0] != n_cols || t->dims[1] != n_rows || t->dims[2] != n_experts || t->dims[3] != 1)
-        return fail(ATS_BAD_FILE, "tensor %s is %lld x %lld x %lld, expected %d x %d x %d", t->name,
-                    (long long)t->dims[2], (long long)t->dims[1], (long long)t->dims[0], n_experts,
-                    n_rows, n_cols);
+    TRY(check_experts(t, n_experts, n_rows, n_cols));
     struct graph_weight w = {.n_rows = n_rows, .n_cols = n_cols, .n_experts = n_experts};
+    return add_weight(b, t, w, weight);
+}
+
+ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int n_rows,
+                            int n_rows_whole, int n_cols, int *weight, const char *format, ...) {
+    char name[NAME_BYTES];
+    va_list args;
+    va_start(args, format);
+    const struct gguf_tensor *t = find(b, format, args, name);
+    va_end(args);
+    if (!t) return missing(name);
+    TRY(check_experts(t, n_experts, n_rows_whole, n_cols));
+    struct graph_weight w = {.row_begin = row_begin,
+                             .n_rows = n_rows,
+                             .n_cols = n_cols,
+                             .n_experts = n_experts,
+                             .matrix_rows = n_rows_whole};
     return add_weight(b, t, w, weight);
 }
 

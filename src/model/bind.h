@@ -36,6 +36,10 @@ MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, in
 /* n_experts matrices of n_rows outputs and n_cols inputs, stacked in one tensor. */
 MUST_CHECK ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols,
                                    int *weight, const char *format, ...) PRINTF_LIKE(6, 7);
+/* Rows of each of them, of n_rows_whole in all (fused weights). */
+MUST_CHECK ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int n_rows,
+                                       int n_rows_whole, int n_cols, int *weight,
+                                       const char *format, ...) PRINTF_LIKE(8, 9);
 /* The same of n_experts vectors of n floats, which are F32. */
 MUST_CHECK ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *weight,
                                           const char *format, ...) PRINTF_LIKE(5, 6);

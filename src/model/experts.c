@@ -76,14 +76,26 @@ ats_status experts_need(const struct binding *b, struct experts_hparams *out) {
     return fail(ATS_UNSUPPORTED, "a %s file without experts is not supported", b->file->arch);
 }
 
+/* Gate and up of each expert one after the other in one tensor, as newer files may have them. */
+static ats_status bind_fused(struct binding *b, const struct experts_hparams *hp, int layer,
+                             int which, int *weight) {
+    return bind_expert_rows(b, hp->n_experts, which == EXPERT_UP ? hp->n_ff : 0, hp->n_ff,
+                            2 * hp->n_ff, b->hp.n_embd, weight, "blk.%d.ffn_gate_up_exps.weight",
+                            layer);
+}
+
 static ats_status bind_three(struct binding *b, const struct experts_hparams *hp, int layer,
                              struct experts_params *p) {
     static const char *const names[] = {"gate", "up", "down"};
+    bool fused = bind_has(b, "blk.%d.ffn_gate_up_exps.weight", layer);
     for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
         int n_rows = i == EXPERT_DOWN ? b->hp.n_embd : hp->n_ff;
         int n_cols = i == EXPERT_DOWN ? hp->n_ff : b->hp.n_embd;
-        TRY(bind_experts(b, hp->n_experts, n_rows, n_cols, &p->weights[i],
-                         "blk.%d.ffn_%s_exps.weight", layer, names[i]));
+        if (fused && i != EXPERT_DOWN)
+            TRY(bind_fused(b, hp, layer, i, &p->weights[i]));
+        else
+            TRY(bind_experts(b, hp->n_experts, n_rows, n_cols, &p->weights[i],
+                             "blk.%d.ffn_%s_exps.weight", layer, names[i]));
         p->math[i] = bind_math(b, p->weights[i]);
         if (p->biased)
             TRY(bind_expert_vectors(b, hp->n_experts, n_rows, &p->biases[i],

@@ -99,7 +99,8 @@ struct graph_weight {
     int tensor;         /* index in the model's tensor table */
     int64_t row_begin;  /* first row of the tensor that belongs to this weight */
     int n_rows, n_cols; /* a vector has one row */
-    int n_experts;      /* matrices, n_rows * n_cols each, back to back; 0: one, of no expert */
+    int n_experts;      /* matrices, n_rows * n_cols each; 0: one, of no expert */
+    int matrix_rows;    /* of the tensor, from one matrix to the next; 0: n_rows, back to back */
     enum dtype dtype;
 };
 

@@ -39,11 +39,12 @@ static struct weight_source shard_source(const struct executor *e, int shard) {
                                    .n_experts = max_int(1, w->n_experts),
                                    .raw = e->raw && e->raw[shard]};
     source.data = model_weight_data(e->model, s->weight, &source.row_bytes);
+    source.matrix_bytes = w->matrix_rows * source.row_bytes;
     if (s->axis == AXIS_ROWS) {
         source.data += s->begin * source.row_bytes;
         source.n_rows = s->end - s->begin;
     } else if (s->axis == AXIS_EXPERTS) {
-        source.data += (int64_t)s->begin * w->n_rows * source.row_bytes;
+        source.data = weight_matrix(&source, s->begin);
         source.n_experts = s->end - s->begin;
     } else {
         source.data += (int64_t)s->begin / type->block_elements * type->block_bytes;

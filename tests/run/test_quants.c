@@ -2,6 +2,8 @@
  * of the README, 8-bit ones to theirs. */
 #include "agree.h"
 
+#include "model/gguf_write.h"
+
 #include <math.h>
 
 #define F32_BOUND     2e-3
@@ -136,6 +138,68 @@ static void repacking_changes_no_bit(void **state) {
     }
 }
 
+/* The file's gate and up experts as one tensor: of each expert gate, then up. */
+static void fuse_experts(const char *from, const char *to) {
+    struct gguf *g;
+    TEST_OK(gguf_open(from, &g));
+    struct gguf_writer *w = gguf_writer_open();
+    const struct gguf_tensor *up;
+    TEST_OK(gguf_tensor_get(g, "blk.0.ffn_up_exps.weight", &up));
+    for (int i = 0; i < g->n_kvs; i++)
+        gguf_put_kv(w, &g->kvs[i]);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) TEST_OK(gguf_writer_begin(w, to));
+        for (int i = 0; i < g->n_tensors; i++) {
+            const struct gguf_tensor *t = &g->tensors[i];
+            bool gate = strcmp(t->name, "blk.0.ffn_gate_exps.weight") == 0;
+            if (t == up) continue;
+            if (!pass) {
+                int64_t dims[4] = {t->dims[0], gate ? 2 * t->dims[1] : t->dims[1], t->dims[2], 1};
+                gguf_put_tensor(w, gate ? "blk.0.ffn_gate_up_exps.weight" : t->name, t->dtype,
+                                t->n_dims, dims);
+            } else if (!gate) {
+                TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
+            } else {
+                int64_t bytes = t->n_bytes / t->dims[2];
+                for (int64_t e = 0; e < t->dims[2]; e++) {
+                    TEST_OK(gguf_writer_data(w, t->data + e * bytes, (size_t)bytes));
+                    TEST_OK(gguf_writer_data(w, up->data + e * bytes, (size_t)bytes));
+                }
+            }
+        }
+    }
+    TEST_OK(gguf_writer_end(w));
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
+static void fused_experts_give_the_same_bits(void **state) {
+    (void)state;
+    struct quant q;
+    char fused[512];
+    if (!quant_open("moe-Q4_K_M", &q)) skip();
+    test_tmp_path(fused, sizeof fused, "fused.gguf");
+    fuse_experts(q.model, fused);
+    for (int raw = 0; raw < 2; raw++)
+        for (int devices = 0; devices < 2; devices++) {
+            float *logits[2];
+            size_t bytes = 0;
+            for (int i = 0; i < 2; i++) {
+                ats_options options = agree_options(i ? fused : q.model);
+                options.math = ATS_MATH_DEFAULT;
+                options.no_repack = raw;
+                options.devices = devices ? "cpu,cpu" : "cpu";
+                ats_engine *e = agree_open(&options);
+                bytes = q.n_prompt * (size_t)agree_vocab(e) * sizeof(float);
+                logits[i] = agree_logits(e, q.prompt, q.n_prompt, 0);
+                ats_engine_close(e);
+            }
+            assert_memory_equal(logits[0], logits[1], bytes);
+            free(logits[0]), free(logits[1]);
+        }
+    quant_close(&q);
+}
+
 /* f16 caches: the bound of the README's "F16 KV" row for dense models; q8_0 caches: rounding to 8
  * bits, held to the bound of 8-bit activations. */
 static void smaller_kv_types_stay_close(void **state) {
@@ -165,6 +229,7 @@ int main(void) {
         cmocka_unit_test(float_activations_equal_the_oracles),
         cmocka_unit_test(eight_bit_activations_stay_close),
         cmocka_unit_test(repacking_changes_no_bit),
+        cmocka_unit_test(fused_experts_give_the_same_bits),
         cmocka_unit_test(smaller_kv_types_stay_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

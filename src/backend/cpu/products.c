@@ -54,7 +54,7 @@ static struct product_input prepare(struct cpu_run *r, const struct products *p,
 static void multiply_raw(const struct cpu *c, const struct weight_source *w, int matrix,
                          enum math math, const struct product_input *in, int begin, int end,
                          float *out, int64_t out_stride, void *scratch) {
-    const uint8_t *rows = w->data + ((int64_t)matrix * w->n_rows + begin) * w->row_bytes;
+    const uint8_t *rows = weight_matrix(w, matrix) + begin * w->row_bytes;
     if (math == MATH_Q8)
         c->k.matmul_q8[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, &in->q8,
                                  in->n_lines, out, out_stride, scratch);

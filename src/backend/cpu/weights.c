@@ -76,11 +76,10 @@ static void pack_shares(void *arg, int thread, int n_threads) {
         int per_matrix = (n_groups + size - 1) / size;
         int n_shares = per_matrix * weight_matrices(s);
         while (share < first + n_shares) {
-            size_t matrix = (size_t)((share - first) / per_matrix);
+            int matrix = (share - first) / per_matrix;
             int begin = (share - first) % per_matrix * size;
-            pack_rows(s->dtype, s->data + matrix * (size_t)s->n_rows * (size_t)s->row_bytes,
-                      (size_t)s->row_bytes, s->n_rows, s->n_cols,
-                      w->packed + matrix * cpu_packed_bytes(s), begin,
+            pack_rows(s->dtype, weight_matrix(s, matrix), (size_t)s->row_bytes, s->n_rows,
+                      s->n_cols, w->packed + (size_t)matrix * cpu_packed_bytes(s), begin,
                       min_int(n_groups, begin + size));
             share = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         }
