@@ -80,7 +80,7 @@ typedef struct ats_options {
     bool pin;            /* a CPU for each thread; a warning (ats_log_set) where that fails */
     ats_kv_type kv_k, kv_v;
     ats_math math;
-    const char *devices; /* "cpu" (NULL), "cpu,cpu", ...; for tests "sim:chaos,sim:chaos" */
+    const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,..." */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
                             "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "neon_dot",
                             "neon_i8mm" */

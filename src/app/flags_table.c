@@ -211,7 +211,8 @@ const struct flag flag_table[N_FLAGS] = {
                            "activations everywhere, slower"},
     [FLAG_DEVICE] = {.names = {"-dev", "--device"}, .value = "LIST", .kind = FLAG_TEXT,
                      .group = GROUP_COMPUTE, .commands = ENGINE, .llama_env = "DEVICE",
-                     .help = "devices to compute on, separated by commas (default: cpu)"},
+                     .help = "devices to compute on, separated by commas: cpu, vulkan, or a name that "
+                             "doctor lists (default: cpu)"},
     [FLAG_CPU_ISA] = {.names = {"--cpu-isa"}, .value = "NAME", .kind = FLAG_CHOICE,
                       .group = GROUP_COMPUTE, .commands = ENGINE,
                       .choices = "native|ref|avx2|avxvnni|avx512|amx|neon|neon_dot|neon_i8mm", .default_value = "native",

@@ -64,7 +64,10 @@ static VkResult queue_submit(struct vulkan *v, const VkSubmitInfo *info, uint32_
     return v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
 }
 
-/* Pieces go one by one, so that the driver's watchdog sees each by itself. */
+enum { MAX_PIECES = 32 }; /* of one call */
+
+/* Pieces are batches of their own, so that the driver's watchdog sees each by itself; one call
+ * hands over many. */
 ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t value) {
     VkTimelineSemaphoreSubmitInfo timeline = {.sType =
                                                   VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
@@ -72,15 +75,19 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t 
                                               .pSignalSemaphoreValues = &value};
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&v->queue_lock);
-    for (size_t i = 0; i < list->n && result >= 0; i++) {
-        bool last = i + 1 == list->n;
-        VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                             .pNext = last ? &timeline : NULL,
-                             .commandBufferCount = 1,
-                             .pCommandBuffers = &list->items[i],
-                             .signalSemaphoreCount = last,
-                             .pSignalSemaphores = &v->timeline};
-        result = queue_submit(v, &info, 1);
+    for (size_t first = 0; first < list->n && result >= 0; first += MAX_PIECES) {
+        VkSubmitInfo info[MAX_PIECES];
+        size_t n = min_size(list->n - first, MAX_PIECES);
+        for (size_t i = 0; i < n; i++) {
+            bool last = first + i + 1 == list->n;
+            info[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                     .pNext = last ? &timeline : NULL,
+                                     .commandBufferCount = 1,
+                                     .pCommandBuffers = &list->items[first + i],
+                                     .signalSemaphoreCount = last,
+                                     .pSignalSemaphores = &v->timeline};
+        }
+        result = queue_submit(v, info, (uint32_t)n);
     }
     pthread_mutex_unlock(&v->queue_lock);
     if (result < 0) return vk_fail(result, "a submission");
