@@ -6,7 +6,7 @@
 #include <math.h>
 
 static const char *const isas[] = {"ref", "native"}; /* on Vulkan: all features off, on */
-static const int line_counts[] = {1, 3, 8, 9, 70}; /* both sides of the borders between paths */
+static const int line_counts[] = {1, 3, 8, 9, 70};   /* both sides of the borders between paths */
 
 #ifdef STEPS_ON_VULKAN
 static const char *shader_range = "98304"; /* bytes that a shader sees: weights come in windows */

@@ -135,12 +135,9 @@ static void check_oracle(struct oracle *o, double bound) {
 
 static void whole_models_agree_with_their_oracles(void **state) {
     (void)state;
-    static const char *const files[][2] = {{"llama", "llama-f16"},
-                                           {"mistral", "mistral-f32"},
-                                           {"gemma3", "gemma3-f16"},
-                                           {"glm4", "glm4-f32"},
-                                           {"qwen2", "qwen2-bf16"},
-                                           {"qwen3", "qwen3-f16"},
+    static const char *const files[][2] = {{"llama", "llama-f16"},    {"mistral", "mistral-f32"},
+                                           {"gemma3", "gemma3-f16"},  {"glm4", "glm4-f32"},
+                                           {"qwen2", "qwen2-bf16"},   {"qwen3", "qwen3-f16"},
                                            {"smollm3", "smollm3-f32"}};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         char model[128], index[128], logits[128];
