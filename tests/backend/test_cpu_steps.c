@@ -466,8 +466,9 @@ static void check_round(struct rig *r, const struct attention_case *a,
 static void run_attention(const struct attention_case *a, size_t which, int n_threads) {
     static const struct {
         int n_runs, lengths[3];
-    } rounds[] = {{3, {9, 1, 20}}, {3, {1, 1, 1}}, {2, {2, 6}}, {3, {70, 1, 1}}, {2, {70, 2}},
-                  {1, {72}},       {1, {72}},      {1, {8}},    {2, {1, 1}},     {1, {70}}};
+    } rounds[] = {{3, {9, 1, 20}}, {3, {1, 1, 1}}, {2, {2, 6}}, {3, {70, 1, 1}},
+                  {2, {70, 2}},    {1, {72}},      {1, {72}},   {1, {8}},
+                  {2, {1, 1}},     {1, {70}},      {1, {1}},    {1, {1}}};
     struct rig r;
     struct rig_round round;
     struct history h;

@@ -48,6 +48,9 @@ static const uint32_t kv_store_words[] =
 static const uint32_t attention_words[] =
 #include "attention.inc"
     ;
+static const uint32_t attention_merge_words[] =
+#include "attention_merge.inc"
+    ;
 static const uint32_t gated_words[] =
 #include "gated.inc"
     ;

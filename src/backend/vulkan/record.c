@@ -101,13 +101,13 @@ static bool conflict(const struct builder *b, const struct dispatch *d) {
 }
 
 /* Ends a dispatch: its pipeline, its size, the barrier before it. */
-static ats_status finish(struct builder *b, struct dispatch *d, enum vk_shader shader,
-                         const int32_t constants[VK_MAX_CONSTANTS], int x, bool rows, int tile) {
+static ats_status finish_grid(struct builder *b, struct dispatch *d, enum vk_shader shader,
+                              const int32_t constants[VK_MAX_CONSTANTS], struct vk_grid grid) {
     struct vulkan *v = b->v;
     TRY(vk_pipeline_get(v, shader, constants, &d->pipeline));
-    if (x < 1 || x > (int)v->gpu.properties.limits.maxComputeWorkGroupCount[0])
-        return fail(ATS_UNSUPPORTED, "%s: a step of %d work-groups", v->name, x);
-    d->grid = vk_grid_index(v, (struct vk_grid){x, rows ? LINES_ROWS : LINES_TOKENS, tile});
+    if (grid.x < 1 || grid.x > (int)v->gpu.properties.limits.maxComputeWorkGroupCount[0])
+        return fail(ATS_UNSUPPORTED, "%s: a step of %d work-groups", v->name, grid.x);
+    d->grid = vk_grid_index(v, grid);
     if (d->grid < 0) return fail(ATS_UNSUPPORTED, "%s: too many sizes of steps", v->name);
     struct vk_view round;
     TRY(vk_view_open(v, &v->round_block, 0, v->cap_words * 4, "the round", &round));
@@ -123,6 +123,12 @@ static ats_status finish(struct builder *b, struct dispatch *d, enum vk_shader s
     }
     b->n++;
     return ATS_OK;
+}
+
+static ats_status finish(struct builder *b, struct dispatch *d, enum vk_shader shader,
+                         const int32_t constants[VK_MAX_CONSTANTS], int x, bool rows, int tile) {
+    struct vk_grid grid = {.x = x, .lines = rows ? LINES_ROWS : LINES_TOKENS, .tile = tile};
+    return finish_grid(b, d, shader, constants, grid);
 }
 
 static int groups_of(int n, int size) {
@@ -300,26 +306,68 @@ static ats_status add_store(struct builder *b, const struct step *s, int in, enu
                   false, 1);
 }
 
-static ats_status add_attention(struct builder *b, const struct step *s) {
+/* Ranges of keys that a head may have, in the block of partial results. */
+static int range_room(const struct vulkan *v) {
+    return v->limits.n_ctx / VK_ATTN_RANGE + 1;
+}
+
+/* Rounds of one token have few heads to share out: there each range of keys is a work-group, and
+ * this puts them together. */
+static ats_status add_merge(struct builder *b, const struct step *s, int n_heads,
+                            struct vk_view partial) {
+    const struct attention_params *a = &s->op->p.attention;
+    struct dispatch *d = start(b);
+    struct vk_view sinks = {.word = 0};
+    bind(d, 1, partial, false);
+    TRY(bind_span(b, d, 2, &s->out, false, true));
+    d->push[0] += s->begin;
+    push_int(d, range_room(b->v));
+    push_int(d, a->window);
+    push_int(d, a->chunk);
+    if (s->weight) {
+        TRY(vector_view(b->v, s->weight, &sinks));
+        bind(d, 3, sinks, false);
+    }
+    push_int(d, sinks.word);
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, a->head_dim,
+                                                 s->weight != NULL};
+    return finish(b, d, SHADER_ATTENTION_MERGE, constants, n_heads, false, 1);
+}
+
+/* Where attention puts its result: the step's output, or a place for each range. */
+static ats_status bind_result(struct builder *b, struct dispatch *d, const struct step *s,
+                              int n_heads, struct vk_view *partial) {
+    struct vulkan *v = b->v;
+    if (b->variant != VARIANT_ONE) {
+        TRY(bind_span(b, d, 4, &s->out, false, true));
+        d->push[2] += s->begin;
+        return ATS_OK;
+    }
+    size_t bytes =
+        (size_t)(n_heads * range_room(v)) * (size_t)(s->op->p.attention.head_dim + 2) * 4;
+    TRY(vk_view_open(v, &v->partial, 0, bytes, "ranges of keys", partial));
+    bind(d, 4, *partial, true);
+    push_int(d, 0);
+    push_int(d, range_room(v));
+    return ATS_OK;
+}
+
+static ats_status add_ranges(struct builder *b, const struct step *s) {
     const struct attention_params *a = &s->op->p.attention;
     const struct backend_kv *kv = s->kv;
+    bool one = b->variant == VARIANT_ONE;
+    int dim = a->head_dim, n_heads = (s->end - s->begin) / dim;
     size_t n_pages = (size_t)kv->layout.n_pages;
-    int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
-    if (dim > VK_MAX_HEAD_DIM)
-        return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
-    TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
-    TRY(add_store(b, s, 2, kv->layout.type_v, &kv->v, n_pages * kv->v_page));
     struct dispatch *d = start(b);
-    struct vk_view k, v, sinks = {.word = 0};
+    struct vk_view k, v, partial = {.word = 0}, sinks = {.word = 0};
     TRY(bind_span(b, d, 1, &s->in[0], false, false));
-    TRY(bind_span(b, d, 4, &s->out, false, true));
+    d->push[0] += s->begin; /* query heads stand as the output does */
+    TRY(bind_result(b, d, s, n_heads, &partial));
     TRY(vk_view_open(b->v, &kv->k, 0, n_pages * kv->k_page, "a KV cache", &k));
     TRY(vk_view_open(b->v, &kv->v, 0, n_pages * kv->v_page, "a KV cache", &v));
     bind(d, 2, k, false);
     bind(d, 3, v, false);
-    d->push[0] += s->head_begin * group * dim;
-    d->push[2] += s->head_begin * group * dim;
-    push_int(d, group);
+    push_int(d, a->n_heads / a->n_kv_heads);
     push_int(d, s->head_end - s->head_begin);
     push_int(d, a->window);
     push_int(d, a->chunk);
@@ -332,15 +380,29 @@ static ats_status add_attention(struct builder *b, const struct step *s) {
     }
     push_int(d, sinks.word);
     const int32_t constants[VK_MAX_CONSTANTS] = {
-        b->v->lanes,      b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
-        s->weight != NULL};
+        b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
+        s->weight && !one, one};
+    struct vk_grid grid = {.x = n_heads, .lines = LINES_TOKENS, .tile = 1, .ranges = one};
+    TRY(finish_grid(b, d, SHADER_ATTENTION, constants, grid));
+    return one ? add_merge(b, s, n_heads, partial) : ATS_OK;
+}
+
+static ats_status add_attention(struct builder *b, const struct step *s) {
+    const struct attention_params *a = &s->op->p.attention;
+    const struct backend_kv *kv = s->kv;
+    size_t n_pages = (size_t)kv->layout.n_pages;
+    int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
+    if (dim > VK_MAX_HEAD_DIM)
+        return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
+    REQUIRE(s->begin == s->head_begin * group * dim && s->end == s->head_end * group * dim);
     for (int i = 0; i < 3; i++) {
         int wide = i ? dim : group * dim;
         note_exchange(b, &s->in[i], s->head_begin * wide, s->head_end * wide, false, false);
     }
     note_exchange(b, &s->out, s->begin, s->end, false, true);
-    return finish(b, d, SHADER_ATTENTION, constants, (s->head_end - s->head_begin) * group, false,
-                  1);
+    TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
+    TRY(add_store(b, s, 2, kv->layout.type_v, &kv->v, n_pages * kv->v_page));
+    return add_ranges(b, s);
 }
 
 /* ---- light steps ---- */

@@ -29,7 +29,9 @@ size_t vk_rope_offset(const struct vulkan *v, int index) {
 int vk_grid_index(struct vulkan *v, struct vk_grid grid) {
     for (int i = 0; i < v->n_grids; i++) {
         const struct vk_grid *g = &v->grids[i];
-        if (g->x == grid.x && g->lines == grid.lines && g->tile == grid.tile) return i;
+        if (g->x == grid.x && g->lines == grid.lines && g->tile == grid.tile &&
+            g->ranges == grid.ranges)
+            return i;
     }
     if (v->n_grids == VK_MAX_GRIDS) return -1;
     v->grids[v->n_grids] = grid;
@@ -104,11 +106,15 @@ static void write_rope(const struct vk_rope *p, const struct round *r, float *ou
 
 static void write_grids(struct vulkan *v, const struct round *r) {
     VkDispatchIndirectCommand *out = (void *)(v->round_block.mapped + v->at_grids);
+    int position = 0; /* of the only token; of some token, where that is not asked for */
+    for (int i = 0; i < r->n_runs; i++)
+        if (r->runs[i].n_tokens > 0) position = r->runs[i].position;
     for (int i = 0; i < v->n_grids; i++) {
         const struct vk_grid *g = &v->grids[i];
         int n = g->lines == LINES_ROWS ? r->n_rows : r->n_tokens;
-        out[i] =
-            (VkDispatchIndirectCommand){(uint32_t)g->x, (uint32_t)((n + g->tile - 1) / g->tile), 1};
+        int ranges = g->ranges ? position / VK_ATTN_RANGE + 1 : 1;
+        out[i] = (VkDispatchIndirectCommand){
+            (uint32_t)g->x, (uint32_t)((n + g->tile - 1) / g->tile), (uint32_t)ranges};
     }
 }
 

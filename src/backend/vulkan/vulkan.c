@@ -51,10 +51,16 @@ static size_t q8_bytes(const struct backend_limits *l) {
     return (size_t)max_int(l->n_tokens, l->n_rows) * vk_q8_line_words(l->max_cols + 31) * 4;
 }
 
+/* See attention_merge.comp. */
+static size_t partial_bytes(const struct backend_limits *l) {
+    size_t ranges = (size_t)l->n_ctx / VK_ATTN_RANGE + 1;
+    return (size_t)l->max_heads * ranges * ((size_t)l->max_head_dim + 2) * 4;
+}
+
 static int64_t work_bytes(struct backend *b, const struct backend_limits *l) {
     struct vulkan count = {.limits = *l};
     (void)b;
-    return l->local_bytes + (int64_t)(q8_bytes(l) + vk_round_layout(&count, l));
+    return l->local_bytes + (int64_t)(q8_bytes(l) + partial_bytes(l) + vk_round_layout(&count, l));
 }
 
 /* The executor's exchange: our own memory, else its pages as they are, else a copy. */
@@ -86,6 +92,7 @@ static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     size_t round = vk_round_layout(v, l);
     TRY(vk_block_open(v, (size_t)l->local_bytes, PLACE_DEVICE, "work memory", &v->local));
     TRY(vk_block_open(v, q8_bytes(l), PLACE_DEVICE, "work memory", &v->work));
+    TRY(vk_block_open(v, partial_bytes(l), PLACE_DEVICE, "work memory", &v->partial));
     TRY(vk_block_open(v, round, PLACE_HOST, "the round's numbers", &v->round_block));
     TRY(open_exchange(v, l));
     memset(v->round_block.mapped, 0, v->round_block.bytes);
@@ -277,6 +284,7 @@ static void close_device(struct vulkan *v) {
     if (v->owns_exchange) vk_block_close(v, &v->exchange);
     vk_block_close(v, &v->local);
     vk_block_close(v, &v->work);
+    vk_block_close(v, &v->partial);
     vk_block_close(v, &v->round_block);
     vk_block_close(v, &v->staging);
     close_blocks(v, v->weights);

@@ -24,6 +24,7 @@ enum {
     VK_TILE = 8,         /* lines that a product takes together in larger rounds */
     VK_ROUND_HEADER = 8, /* words; see common.glsl */
     VK_MAX_HEAD_DIM = 512,
+    VK_ATTN_RANGE = 256, /* keys that are one link of the softmax chain */
 };
 
 /* ---- which device ---- */
@@ -99,6 +100,7 @@ struct backend_kv {
     X(ROPE, rope)                                                                                  \
     X(KV_STORE, kv_store)                                                                          \
     X(ATTENTION, attention)                                                                        \
+    X(ATTENTION_MERGE, attention_merge)                                                            \
     X(GATED, gated)                                                                                \
     X(ADD, add)                                                                                    \
     X(COPY, copy)
@@ -107,7 +109,7 @@ enum vk_shader {
     VK_SHADER_MAP(SHADER_ENUM) SHADER_COUNT
 #undef SHADER_ENUM
 };
-enum { VK_MAX_CONSTANTS = 6 };
+enum { VK_MAX_CONSTANTS = 7 };
 /* A shader with its constants; constants[0] is the size of a work-group. */
 struct vk_pipeline {
     enum vk_shader shader;
@@ -122,7 +124,8 @@ enum vk_lines { LINES_TOKENS, LINES_ROWS };
 struct vk_grid {
     int x;
     enum vk_lines lines;
-    int tile; /* lines of a work-group */
+    int tile;    /* lines of a work-group */
+    bool ranges; /* z: ranges of keys that a round of one token sees; else 1 */
 };
 struct vk_commands {
     VkCommandBuffer *items; /* submitted in this order */
@@ -177,7 +180,7 @@ struct vulkan {
     struct backend_limits limits;
     bool reserved;
     uint64_t device_bytes; /* allocated of the device's memory */
-    struct vk_block local, exchange, round_block, work, staging;
+    struct vk_block local, exchange, round_block, work, partial, staging;
     bool owns_exchange;       /* else it is one of hosts */
     bool mirrored;            /* the exchange is a copy: bytes go over before and after a segment */
     int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */

@@ -11,11 +11,12 @@ layout(constant_id = 2) const int DIM = 64;
 layout(constant_id = 3) const int TYPE_K = KV_F16;
 layout(constant_id = 4) const int TYPE_V = KV_F16;
 layout(constant_id = 5) const bool SINKS = false;
+layout(constant_id = 6) const bool PARTIAL = false; /* a range each, for attention_merge.comp */
 const int RANGE = 256;
 const int MINE = (DIM + LANES - 1) / LANES; /* columns of a lane */
 
 layout(push_constant) uniform Push {
-    int q_off, q_stride, out_off, out_stride;
+    int q_off, q_stride, out_off, out_stride; /* PARTIAL: out_stride is the room for ranges */
     int group;     /* query heads of a KV head */
     int n_kv_heads; /* of the pages */
     int window;    /* keys seen; 0: all */
@@ -101,7 +102,9 @@ void main() {
         acc[i] = 0.0;
     for (int c = lane; c < DIM; c += LANES)
         q[c] = query[from + c] * temp;
-    for (int start = first / RANGE * RANGE; start <= position; start += RANGE) {
+    int from_range = PARTIAL ? int(gl_WorkGroupID.z) : first / RANGE;
+    if (PARTIAL && (from_range < first / RANGE || from_range * RANGE > position)) return;
+    for (int start = from_range * RANGE; start <= position; start += RANGE) {
         int begin = max(first, start), end = min(start + RANGE, position + 1);
         float most = -3e38, exps = 0.0;
         barrier();
@@ -121,7 +124,7 @@ void main() {
         }
         exps = sum_all(lane, exps);
         float both = max(top, most), old = exp_f32(top - both), new_ = exp_f32(most - both);
-        if (start == first / RANGE * RANGE) old = 0.0;
+        if (start == from_range * RANGE) old = 0.0;
         float mine[MINE];
         for (int i = 0; i < MINE; i++)
             mine[i] = 0.0;
@@ -135,6 +138,17 @@ void main() {
             acc[i] = acc[i] * old + mine[i] * new_;
         sum = sum * old + exps * new_;
         top = both;
+        if (PARTIAL) break;
+    }
+    if (PARTIAL) {
+        int to = (h * p.out_stride + from_range) * (DIM + 2);
+        if (lane == 0) {
+            out_[to] = top;
+            out_[to + 1] = sum;
+        }
+        for (int i = 0; i < MINE; i++)
+            if (lane + i * LANES < DIM) out_[to + 2 + lane + i * LANES] = acc[i];
+        return;
     }
     if (SINKS) { /* one more score, without a value */
         float sink = sinks[p.sinks_off + h], both = max(top, sink), old = exp_f32(top - both);
