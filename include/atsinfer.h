@@ -62,8 +62,10 @@ typedef struct ats_sampler ats_sampler;
 typedef enum ats_kv_type { ATS_KV_F16, ATS_KV_F32, ATS_KV_Q8_0 } ats_kv_type;
 
 /* Arithmetic of matrix products: DEFAULT rounds the activations of quantised weights to 8 bits;
- * F32 keeps float activations everywhere (slower; what comparisons use). */
-typedef enum ats_math { ATS_MATH_DEFAULT, ATS_MATH_F32 } ats_math;
+ * F32 keeps float activations everywhere (slower; what comparisons use); BF16 is DEFAULT, but
+ * rounds the activations of BF16 weights (not experts') to bf16: faster where the processor has
+ * dot products of bf16. */
+typedef enum ats_math { ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16 } ats_math;
 
 /* done of total bytes (or steps); return false to cancel the load. Called from the loading thread.
  */
@@ -82,8 +84,8 @@ typedef struct ats_options {
     ats_math math;
     const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,..." */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
-                            "ref", "avx2", "avxvnni", "avx512", "amx"; "neon", "neon_dot",
-                            "neon_i8mm" */
+                            "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"; "neon",
+                            "neon_dot", "neon_i8mm" */
     uint64_t plan_seed;  /* not 0: a random division of the work over the devices (tests) */
     bool no_fusion;      /* every operator by itself (tests: changes nothing but speed) */
     bool no_repack;      /* weights stay as the file has them: quick start, slower rounds */

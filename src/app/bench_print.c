@@ -58,7 +58,8 @@ json_t *bench_result_json(const struct bench_printer *p, const struct bench_resu
     set_int(o, "n_threads", info->n_threads);
     set_int(o, "n_threads_batch", info->n_threads_batch);
     set_text(o, "cpu_isa", info->cpu_isa);
-    set_text(o, "math", flag_int(&p->app->flags, FLAG_MATH) ? "f32" : "q8");
+    static const char *const maths[] = {"q8", "f32", "bf16"};
+    set_text(o, "math", maths[flag_int(&p->app->flags, FLAG_MATH)]);
     set_text(o, "type_k", kv_names[r->type_k]);
     set_text(o, "type_v", kv_names[r->type_v]);
     set_int(o, "n_prompt", r->test.n_prompt);

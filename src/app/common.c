@@ -168,7 +168,8 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->pin = flag_int(f, FLAG_PIN) == 1;
     o->kv_k = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_K);
     o->kv_v = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_V);
-    o->math = flag_int(f, FLAG_MATH) ? ATS_MATH_F32 : ATS_MATH_DEFAULT;
+    static const ats_math maths[] = {ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16};
+    o->math = maths[flag_int(f, FLAG_MATH)];
     o->devices = flag_text(f, FLAG_DEVICE);
     o->cpu_isa = flag_text(f, FLAG_CPU_ISA);
     o->plan_seed = (uint64_t)f->values[FLAG_PLAN_SEED].integer;

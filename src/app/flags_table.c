@@ -205,17 +205,18 @@ const struct flag flag_table[N_FLAGS] = {
                            .default_value = "f16", .llama_env = "CACHE_TYPE_V",
                            .help = "type of the cached values"},
     [FLAG_MATH] = {.names = {"--math"}, .value = "CLASS", .kind = FLAG_CHOICE,
-                   .group = GROUP_COMPUTE, .commands = ENGINE, .choices = "q8|f32",
+                   .group = GROUP_COMPUTE, .commands = ENGINE, .choices = "q8|f32|bf16",
                    .default_value = "q8",
                    .help = "q8: activations in 8 bits for quantised weights; f32: float "
-                           "activations everywhere, slower"},
+                           "activations everywhere, slower; bf16: as q8, and BF16 weights with "
+                           "activations rounded to bf16"},
     [FLAG_DEVICE] = {.names = {"-dev", "--device"}, .value = "LIST", .kind = FLAG_TEXT,
                      .group = GROUP_COMPUTE, .commands = ENGINE, .llama_env = "DEVICE",
                      .help = "devices to compute on, separated by commas: cpu, vulkan, or a name that "
                              "doctor lists (default: cpu)"},
     [FLAG_CPU_ISA] = {.names = {"--cpu-isa"}, .value = "NAME", .kind = FLAG_CHOICE,
                       .group = GROUP_COMPUTE, .commands = ENGINE,
-                      .choices = "native|ref|avx2|avxvnni|avx512|amx|neon|neon_dot|neon_i8mm", .default_value = "native",
+                      .choices = "native|ref|avx2|avxvnni|avx512|avx512bf16|amx|neon|neon_dot|neon_i8mm", .default_value = "native",
                       .help = "instruction set of the processor kernels; native: the best there "
                               "is"},
     [FLAG_NO_REPACK] = {.names = {"-nr", "--no-repack"}, .kind = FLAG_SWITCH,

@@ -155,6 +155,8 @@ static void add_roff(struct buf *out, const char *text, size_t n) {
             buf_add_str(out, "\\(dq");
         else if (text[i] == '~')
             buf_add_str(out, "\\(ti");
+        else if (text[i] == '|')
+            buf_add_str(out, "|\\:"); /* a list of choices may be broken there */
         else
             buf_add_char(out, text[i]);
     }

@@ -164,5 +164,7 @@ bool bind_has(const struct binding *b, const char *format, ...) {
 
 enum math bind_math(const struct binding *b, int weight) {
     const struct graph_weight *w = graph_builder_weight(b->builder, weight);
-    return dtype_info(w->dtype)->quantised ? b->options->math : MATH_F32;
+    const bool bf16 = b->options->math == MATH_BF16;
+    if (dtype_info(w->dtype)->quantised) return bf16 ? MATH_Q8 : b->options->math;
+    return bf16 && w->dtype == DTYPE_BF16 ? MATH_BF16 : MATH_F32;
 }

@@ -51,7 +51,7 @@ MUST_CHECK ats_status bind_constants(struct binding *b, int n, const char *name,
                                      const float **values);
 bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
-/* Class of a product with this weight: q8 only for quantised types. */
+/* Class of a product with this weight: q8 only for quantised types, bf16 only for BF16. */
 enum math bind_math(const struct binding *b, int weight);
 
 /* Routed experts in place of a feed-forward: router, choice and experts of `layer` over h, the

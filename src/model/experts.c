@@ -97,6 +97,7 @@ static ats_status bind_three(struct binding *b, const struct experts_hparams *hp
             TRY(bind_experts(b, hp->n_experts, n_rows, n_cols, &p->weights[i],
                              "blk.%d.ffn_%s_exps.weight", layer, names[i]));
         p->math[i] = bind_math(b, p->weights[i]);
+        if (p->math[i] == MATH_BF16) p->math[i] = MATH_F32; /* no kernels for them */
         if (p->biased)
             TRY(bind_expert_vectors(b, hp->n_experts, n_rows, &p->biases[i],
                                     "blk.%d.ffn_%s_exps.bias", layer, names[i]));

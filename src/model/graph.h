@@ -34,9 +34,9 @@ enum axis {
     AXIS_COLS,
     AXIS_HEADS,
     AXIS_EXPERTS
-};                               /* output rows, input columns, KV
-                                    heads, experts */
-enum math { MATH_F32, MATH_Q8 }; /* arithmetic class of a product, house.md 8 */
+};                                          /* output rows, input columns, KV
+                                               heads, experts */
+enum math { MATH_F32, MATH_Q8, MATH_BF16 }; /* arithmetic class of a product, house.md 8 */
 /* act(gate) * up, element by element. */
 enum activation {
     ACT_SILU,    /* gate * sigmoid(gate) * up */

@@ -21,7 +21,8 @@ struct hparams {
 
 struct model_options {
     int n_ctx;      /* configured context: LongRoPE chooses its factors by it; 0: n_ctx_train */
-    enum math math; /* class of products with quantised weights; plain types are always f32 */
+    enum math math; /* class of products with quantised weights; plain types are f32. MATH_BF16: q8,
+                       and BF16 weights bf16 */
     int row_group;  /* rows that the host layout keeps together; 1 for raw blocks */
     bool force;     /* tensors that nothing reads are tolerated */
 };

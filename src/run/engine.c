@@ -31,7 +31,7 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("n_threads_batch", o->n_threads_batch, 512));
     TRY(check_range("kv_k", (int)o->kv_k, ATS_KV_Q8_0));
     TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
-    return check_range("math", (int)o->math, ATS_MATH_F32);
+    return check_range("math", (int)o->math, ATS_MATH_BF16);
 }
 
 /* "cpu,cpu" -> names; at least one. */
@@ -105,7 +105,9 @@ static ats_status open_model(ats_engine *e) {
         log_msg(LOG_WARN, "the context of %d tokens is longer than the model's %u", o->n_ctx,
                 n_ctx_train);
     struct model_options options = {.n_ctx = o->n_ctx,
-                                    .math = o->math == ATS_MATH_F32 ? MATH_F32 : MATH_Q8,
+                                    .math = o->math == ATS_MATH_F32    ? MATH_F32
+                                            : o->math == ATS_MATH_BF16 ? MATH_BF16
+                                                                       : MATH_Q8,
                                     .row_group = 1,
                                     .force = o->force};
     return model_open(e->file, &options, &e->model);

@@ -83,6 +83,7 @@ unsigned check_emulated(const struct cpu_features *features);
 /* ---- The families, each in its file ---- */
 void check_matmul_q8(struct check *c);
 void check_matmul_f32(struct check *c);
+void check_bf16(struct check *c);
 void check_packed(struct check *c); /* both classes over the packed layout */
 void check_attention(struct check *c);
 void check_vector(struct check *c);  /* norm, softmax parts, gate, rope, add, scale */

@@ -46,6 +46,7 @@ static void check_isa(struct check *c) {
     check_matmul_q8(c);
     check_matmul_f32(c);
     check_packed(c);
+    check_bf16(c);
 }
 
 int main(int argc, char **argv) {

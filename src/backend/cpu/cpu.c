@@ -52,6 +52,7 @@ static void carve_work(struct cpu *c, const struct backend_limits *l, struct car
         struct cpu_scratch s = {
             .floats = cpu_carve(k, SMALL_FLOATS * sizeof(float)),
             .q8 = cpu_carve(k, q8_rows_bytes(SMALL_FLOATS, 1) + SMALL_LINES * 192),
+            .bf16 = cpu_carve(k, (SMALL_FLOATS + SMALL_LINES * 32) * sizeof(uint16_t)),
             .matmul = cpu_carve(k, matmul_scratch_bytes(l->max_cols)),
             .attn = cpu_carve(k, cpu_attn_scratch_floats(l) * sizeof(float)),
         };
@@ -60,6 +61,7 @@ static void carve_work(struct cpu *c, const struct backend_limits *l, struct car
     }
     c->shared_floats = cpu_carve(k, lines * cols * sizeof(float));
     c->shared_q8 = cpu_carve(k, q8_rows_bytes((int)round_up(cols, 32), (int)lines));
+    c->shared_bf16 = cpu_carve(k, lines * round_up(cols, 32) * sizeof(uint16_t));
     for (int i = 0; i < MAX_ROPES; i++)
         c->rope[i] = cpu_carve(k, (size_t)l->n_tokens * (size_t)l->max_head_dim * sizeof(float));
     c->attn_partial = cpu_carve(k, cpu_attn_partial_floats(l) * sizeof(float));

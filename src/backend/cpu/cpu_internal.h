@@ -81,6 +81,7 @@ struct backend_segment {
 struct cpu_scratch {
     float *floats;   /* (SMALL_FLOATS) normed input */
     uint8_t *q8;     /* its 8-bit form */
+    uint16_t *bf16;  /* its bf16 form */
     uint8_t *matmul; /* matmul_scratch_bytes */
     float *attn;     /* see attention.c */
     int *pairs;      /* see experts.c, as the next two */
@@ -103,6 +104,7 @@ struct cpu {
     struct cpu_scratch *scratch; /* (threads) */
     float *shared_floats;        /* large rounds: (n_tokens, max_cols) normed input */
     uint8_t *shared_q8;          /* and its 8-bit form */
+    uint16_t *shared_bf16;       /* and its bf16 form */
     float *rope[MAX_ROPES];      /* (n_tokens, n_rot): n_rot / 2 cos, then n_rot / 2 sin */
     float *attn_partial;         /* small rounds: see attention.c */
     float *expert_x, *expert_h;  /* see experts.c, as the next two */
@@ -136,7 +138,9 @@ static inline float *span_at(const struct cpu *c, const struct span *s, int line
 struct product_input {
     const float *x; /* class f32 */
     int64_t x_stride;
-    struct q8_rows q8; /* class q8 */
+    struct q8_rows q8;    /* class q8 */
+    const uint16_t *bf16; /* class bf16 */
+    int64_t bf16_stride;
     int n_lines;
 };
 

@@ -82,6 +82,7 @@ void cpu_features_read(struct cpu_features *out) {
     if (avx2) out->isa |= 1u << ISA_AVX2;
     if (avx2 && bit(a71, 4)) out->isa |= 1u << ISA_AVXVNNI;
     if (avx2 && avx512) out->isa |= 1u << ISA_AVX512;
+    if (avx2 && avx512 && bit(a71, 5)) out->isa |= 1u << ISA_AVX512BF16;
     if (avx2 && avx512 && amx) out->isa |= 1u << ISA_AMX;
 }
 

@@ -25,10 +25,15 @@ size_t matmul_scratch_bytes(int n_cols) {
 }
 
 static const char *const isa_names[ISA_COUNT] = {
-    [ISA_REF] = "ref",           [ISA_AVX2] = "avx2",
-    [ISA_AVXVNNI] = "avxvnni",   [ISA_AVX512] = "avx512",
-    [ISA_AMX] = "amx",           [ISA_NEON] = "neon",
-    [ISA_NEON_DOT] = "neon_dot", [ISA_NEON_I8MM] = "neon_i8mm",
+    [ISA_REF] = "ref",
+    [ISA_AVX2] = "avx2",
+    [ISA_AVXVNNI] = "avxvnni",
+    [ISA_AVX512] = "avx512",
+    [ISA_AVX512BF16] = "avx512bf16",
+    [ISA_AMX] = "amx",
+    [ISA_NEON] = "neon",
+    [ISA_NEON_DOT] = "neon_dot",
+    [ISA_NEON_I8MM] = "neon_i8mm",
 };
 
 const char *cpu_isa_name(enum cpu_isa isa) {

@@ -60,6 +60,18 @@ typedef void matmul_packed_f32_fn(const uint8_t *packed, int group_begin, int gr
                                   int n_cols, const float *x, int64_t x_stride, int n_tokens,
                                   float *out, int64_t out_stride, void *scratch);
 
+/* Class bf16, BF16 weights only: activations rounded to bf16 (to nearest even), x_stride elements
+ * apart, zeros behind n_cols up to a multiple of 32. Order of one output: for each 32 columns
+ * ascending a chain from 0 of fma over pairs of columns, the second of a pair first; the 32-sums
+ * are added up in order. What is below 2^-126 may count as 0 on the way, so that sets agree to
+ * n_cols * 2^-126 and the bits where nothing is so small. */
+typedef void matmul_bf16_fn(const void *w, size_t row_bytes, int n_rows, int n_cols,
+                            const uint16_t *x, int64_t x_stride, int n_tokens, float *out,
+                            int64_t out_stride, void *scratch);
+typedef void matmul_packed_bf16_fn(const uint8_t *packed, int group_begin, int group_end,
+                                   int n_rows, int n_cols, const uint16_t *x, int64_t x_stride,
+                                   int n_tokens, float *out, int64_t out_stride, void *scratch);
+
 /* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
  * (k_row_bytes apart). scores[j * score_stride + i] = scale * <q_j, k_i>. */
 typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k,
@@ -86,6 +98,10 @@ struct kernels {
     matmul_f32_fn *matmul_f32[N_DTYPES_WEIGHT];             /* every weight type */
     matmul_packed_q8_fn *matmul_packed_q8[N_DTYPES_WEIGHT]; /* NULL for F32, F16, BF16 */
     matmul_packed_f32_fn *matmul_packed_f32[N_DTYPES_WEIGHT];
+    matmul_bf16_fn *matmul_bf16;
+    matmul_packed_bf16_fn *matmul_packed_bf16;
+    /* One row of activations of class bf16, the zeros behind it included. */
+    void (*round_bf16)(const float *x, int n_cols, uint16_t *out);
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];
     /* Q8_0: struct block_q8_0 with the rounding of quantise_q8 and d = half(max|x| / 127) */
@@ -106,13 +122,14 @@ struct kernels {
 /* What the processor has, as bits; and what the user allows. */
 enum cpu_isa {
     ISA_REF,
-    ISA_AVX2,      /* AVX2 FMA F16C */
-    ISA_AVXVNNI,   /* and AVX-VNNI */
-    ISA_AVX512,    /* F BW VL DQ VNNI */
-    ISA_AMX,       /* and tiles of int8 */
-    ISA_NEON,      /* AArch64 baseline */
-    ISA_NEON_DOT,  /* and the dot product instructions */
-    ISA_NEON_I8MM, /* and those for products of int8 matrices */
+    ISA_AVX2,       /* AVX2 FMA F16C */
+    ISA_AVXVNNI,    /* and AVX-VNNI */
+    ISA_AVX512,     /* F BW VL DQ VNNI */
+    ISA_AVX512BF16, /* and dot products of bf16 */
+    ISA_AMX,        /* and tiles of int8 */
+    ISA_NEON,       /* AArch64 baseline */
+    ISA_NEON_DOT,   /* and the dot product instructions */
+    ISA_NEON_I8MM,  /* and those for products of int8 matrices */
     ISA_COUNT
 };
 struct cpu_features {
@@ -125,7 +142,7 @@ void cpu_features_read(struct cpu_features *out);
 void kernels_init(struct kernels *k, unsigned isa_mask);
 /* The same without asking the processor: `isa` is what it has. */
 void kernels_fill(struct kernels *k, unsigned isa);
-/* "ref", "avx2", "avxvnni", "avx512", "amx", "neon", "neon_dot", "neon_i8mm" */
+/* "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx", "neon", "neon_dot", "neon_i8mm" */
 const char *cpu_isa_name(enum cpu_isa isa);
 /* Parses one of these names (a level: it and all below) or "native"; false if unknown. */
 bool cpu_isa_mask_parse(const char *text, unsigned *mask);

@@ -11,6 +11,8 @@
 
 #include "backend/cpu/kernels_body_float.h"
 
+#include "backend/cpu/kernels_body_bf16.h"
+
 #include "backend/cpu/kernels_body_vector.h"
 
 #include "backend/cpu/kernels_body_fill.h"

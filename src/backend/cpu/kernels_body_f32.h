@@ -267,6 +267,16 @@ ALWAYS_INLINE void f32_pass(const struct f32_weights *w, int row, int n_groups, 
     }
 }
 
+/* The same for the FLOAT_ROWS rows from `row` on, or the one group that is there. */
+ALWAYS_INLINE void f32_rows_pass(const struct f32_weights *w, int row, int begin, int end,
+                                 struct f32_view x, int n_tokens, float *panels, vf *acc,
+                                 float *out, int64_t out_stride) {
+    if (FLOAT_GROUPS > 1 && w->n_rows - row <= PACK_ROWS)
+        f32_pass(w, row, 1, begin, end, x, n_tokens, panels, acc, out, out_stride);
+    else
+        f32_pass(w, row, FLOAT_GROUPS, begin, end, x, n_tokens, panels, acc, out, out_stride);
+}
+
 /* Floats of scratch for a product of up to `chunk` tokens at a time. */
 #define FLOAT_SCRATCH(chunk) (FLOAT_PANEL + (size_t)(chunk)*FLOAT_ROWS)
 
@@ -282,12 +292,7 @@ static __attribute__((noinline)) void f32_product(const struct f32_weights *w, s
             const int end = min_int(c + FLOAT_PASS, w->n_cols);
             struct f32_view here = {x.x + t * x.stride, x.stride};
             for (int r = 0; r < w->n_rows; r += FLOAT_ROWS) {
-                if (FLOAT_GROUPS > 1 && w->n_rows - r <= PACK_ROWS)
-                    f32_pass(w, r, 1, c, end, here, n, panels, acc, out + t * out_stride,
-                             out_stride);
-                else
-                    f32_pass(w, r, FLOAT_GROUPS, c, end, here, n, panels, acc, out + t * out_stride,
-                             out_stride);
+                f32_rows_pass(w, r, c, end, here, n, panels, acc, out + t * out_stride, out_stride);
             }
         }
     }

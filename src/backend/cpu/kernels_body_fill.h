@@ -20,6 +20,9 @@ static void bodies_fill(struct kernels *k) {
     ENTRY(f16, F16)
     ENTRY(q8_0, Q8_0)
 #undef ENTRY
+    k->matmul_bf16 = matmul_bf16;
+    k->matmul_packed_bf16 = matmul_packed_bf16;
+    k->round_bf16 = round_bf16;
     k->kv_store[KV_F16] = kv_store_f16;
     k->kv_store[KV_Q8_0] = kv_store_q8_0;
     k->quantise_q8 = quantise_q8;

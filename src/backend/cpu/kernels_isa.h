@@ -30,11 +30,13 @@
 
 void kernels_ref_fill(struct kernels *k);
 void kernels_ref_q8_fill(struct kernels *k);
+void kernels_ref_bf16_fill(struct kernels *k);
 void kernels_ref_packed_fill(struct kernels *k);
 float kernels_ref_dot(const float *a, const float *b, int n);
 void kernels_avx2_fill(struct kernels *k);
 void kernels_avxvnni_fill(struct kernels *k);
 void kernels_avx512_fill(struct kernels *k);
+void kernels_avx512bf16_fill(struct kernels *k);
 void kernels_amx_fill(struct kernels *k);
 void kernels_neon_fill(struct kernels *k);
 void kernels_neon_dot_fill(struct kernels *k);

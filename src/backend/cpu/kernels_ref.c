@@ -230,5 +230,6 @@ void kernels_ref_fill(struct kernels *k) {
     k->gated[ACT_GELU] = gated_gelu;
     k->gated[ACT_CLAMPED] = gated_clamped;
     kernels_ref_q8_fill(k);
+    kernels_ref_bf16_fill(k);
     kernels_ref_packed_fill(k);
 }

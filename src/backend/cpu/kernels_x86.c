@@ -11,6 +11,9 @@ static const struct kernel_set sets[] = {
 #endif
 #ifndef NO_KERNELS_AVX512
     {ISA_AVX512, kernels_avx512_fill},
+#ifndef NO_KERNELS_AVX512BF16
+    {ISA_AVX512BF16, kernels_avx512bf16_fill},
+#endif
 #ifndef NO_KERNELS_AMX
     {ISA_AMX, kernels_amx_fill},
 #endif

@@ -7,15 +7,15 @@
 #define SMALL_ROWS   PACK_ROWS /* rows that are not shared out further in small rounds */
 #define DYNAMIC_ROWS 64        /* rows a thread takes at a time in large rounds */
 
-static bool needs_q8(const struct products *p) {
+static bool needs(const struct products *p, enum math math) {
     for (int i = 0; i < p->n; i++)
-        if (p->items[i]->op->p.matmul.math == MATH_Q8) return true;
+        if (p->items[i]->op->p.matmul.math == math) return true;
     return false;
 }
 
 /* Brings lines [begin, end) of the input into its kernels' form; x and q8 as in *in. */
 static void prepare_lines(const struct cpu *c, const struct products *p, struct product_input *in,
-                          float *normed, int begin, int end) {
+                          float *normed, uint16_t *bf16, int begin, int end) {
     const struct step *norm = p->norm;
     int width = p->items[0]->in_end - p->items[0]->in_begin;
     for (int line = begin; norm && line < end; line++) {
@@ -23,7 +23,9 @@ static void prepare_lines(const struct cpu *c, const struct products *p, struct 
         c->k.rms_norm(span_at(c, &norm->in[0], line, 0), w, width, norm->op->p.norm.eps,
                       normed + (int64_t)line * width);
     }
-    if (needs_q8(p)) c->k.quantise_q8(in->x, in->x_stride, begin, end, &in->q8);
+    if (needs(p, MATH_Q8)) c->k.quantise_q8(in->x, in->x_stride, begin, end, &in->q8);
+    for (int line = begin; in->bf16 && line < end; line++)
+        c->k.round_bf16(in->x + line * in->x_stride, width, bf16 + line * in->bf16_stride);
 }
 
 /* Small inputs: every thread prepares all of it for itself, which is cheaper than a barrier; large
@@ -38,15 +40,18 @@ static struct product_input prepare(struct cpu_run *r, const struct products *p,
     float *normed = small ? c->scratch[thread].floats : c->shared_floats;
     in.x = p->norm ? normed : span_at(c, &first->in[0], 0, first->in_begin);
     in.x_stride = p->norm ? width : first->in[0].stride;
-    if (needs_q8(p))
+    uint16_t *bf16 = small ? c->scratch[thread].bf16 : c->shared_bf16;
+    in.bf16 = needs(p, MATH_BF16) ? bf16 : NULL;
+    in.bf16_stride = (int64_t)round_up((size_t)width, 32);
+    if (needs(p, MATH_Q8))
         in.q8 = q8_rows_at(small ? c->scratch[thread].q8 : c->shared_q8, width, in.n_lines);
     if (small) {
-        prepare_lines(c, p, &in, normed, 0, in.n_lines);
+        prepare_lines(c, p, &in, normed, bf16, 0, in.n_lines);
         return in;
     }
     int begin, end;
     split_range(in.n_lines, 1, thread, n_threads, &begin, &end);
-    prepare_lines(c, p, &in, normed, begin, end);
+    prepare_lines(c, p, &in, normed, bf16, begin, end);
     thread_pool_barrier(c->pool);
     return in;
 }
@@ -58,6 +63,9 @@ static void multiply_raw(const struct cpu *c, const struct weight_source *w, int
     if (math == MATH_Q8)
         c->k.matmul_q8[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, &in->q8,
                                  in->n_lines, out, out_stride, scratch);
+    else if (math == MATH_BF16)
+        c->k.matmul_bf16(rows, (size_t)w->row_bytes, end - begin, w->n_cols, in->bf16,
+                         in->bf16_stride, in->n_lines, out, out_stride, scratch);
     else
         c->k.matmul_f32[w->dtype](rows, (size_t)w->row_bytes, end - begin, w->n_cols, in->x,
                                   in->x_stride, in->n_lines, out, out_stride, scratch);
@@ -76,6 +84,9 @@ void cpu_multiply(const struct cpu *c, const struct backend_weight *weight, int 
     if (math == MATH_Q8)
         c->k.matmul_packed_q8[w->dtype](packed, from, to, w->n_rows, w->n_cols, &in->q8,
                                         in->n_lines, out, out_stride, scratch);
+    else if (math == MATH_BF16)
+        c->k.matmul_packed_bf16(packed, from, to, w->n_rows, w->n_cols, in->bf16, in->bf16_stride,
+                                in->n_lines, out, out_stride, scratch);
     else
         c->k.matmul_packed_f32[w->dtype](packed, from, to, w->n_rows, w->n_cols, in->x,
                                          in->x_stride, in->n_lines, out, out_stride, scratch);
