@@ -14,6 +14,18 @@
 #include <string.h>
 #include <cmocka.h>
 
+/* Sanitizers make a round many times slower: tests that only repeat themselves do it less often. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
 /* cmocka's fail() would hide ours (base/error.h); fail_msg() is what tests use. */
 #undef fail
 #undef fail_msg
