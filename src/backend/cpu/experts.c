@@ -189,7 +189,7 @@ static struct product_input gather(const struct lines *l) {
     split_range(in.n_lines, 1, l->thread, l->n_threads, &begin, &end);
     for (int i = begin; i < end; i++) {
         const float *row = span_at(c, &s->in[0], single ? l->line : l->pair_line[i], 0);
-        float *copy = c->expert_x + (int64_t)i * n_cols;
+        float *copy = floats ? c->expert_x + (int64_t)i * n_cols : NULL;
         if (floats) memcpy(copy, row, (size_t)n_cols * sizeof *row);
         if (scaled) c->k.scale(copy, n_cols, l->pair_weight[i]);
         if (q8) quantise_row(c, scaled ? copy : row, &in.q8, i);
