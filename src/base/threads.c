@@ -258,7 +258,7 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
 }
 
 /* Nobody can enter the next barrier before the phase changed, so that n_arrived is reset first. */
-void thread_pool_barrier(struct thread_pool *pool) {
+void thread_pool_barrier_idle(struct thread_pool *pool, pool_idle_fn *fn, void *arg) {
     int n = pool->n;
     if (n == 1) return;
     unsigned phase = atomic_load(&pool->phase);
@@ -266,9 +266,20 @@ void thread_pool_barrier(struct thread_pool *pool) {
         atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
         atomic_store(&pool->phase, phase + 1);
         wake(&pool->barrier_sleepers);
-    } else {
-        wait_change(&pool->phase, phase, &pool->barrier_sleepers);
+        return;
     }
+    while (atomic_load_explicit(&pool->phase, memory_order_acquire) == phase && fn(arg))
+        ;
+    wait_change(&pool->phase, phase, &pool->barrier_sleepers);
+}
+
+static bool nothing_to_do(void *arg) {
+    (void)arg;
+    return false;
+}
+
+void thread_pool_barrier(struct thread_pool *pool) {
+    thread_pool_barrier_idle(pool, nothing_to_do, NULL);
 }
 
 ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg) {

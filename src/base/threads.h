@@ -53,6 +53,10 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg);
 /* Inside fn: waits until all n threads of this run are here. Spins briefly, then sleeps, so one
  * busy core less does not cost a scheduler quantum a call. Full memory ordering. */
 void thread_pool_barrier(struct thread_pool *pool);
+/* The same; a thread that has to wait calls fn(arg) meanwhile, again and again until it returns
+ * false. Each call should be well below a microsecond. */
+typedef bool pool_idle_fn(void *arg);
+void thread_pool_barrier_idle(struct thread_pool *pool, pool_idle_fn *fn, void *arg);
 
 /* One item range of [0, n_items) for a thread, in multiples of `grain` (last one cut). */
 ALWAYS_INLINE void split_range(int n_items, int grain, int thread_index, int n_threads, int *begin,

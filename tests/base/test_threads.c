@@ -239,8 +239,45 @@ static void ranges_cover_all_items_once_on_grain_borders(void **state) {
     assert_int_equal(end, INT32_MAX);
 }
 
+struct idle {
+    struct thread_pool *pool;
+    _Atomic int n_calls;
+    _Atomic bool late_is_here;
+};
+
+static bool count_idle(void *arg) {
+    struct idle *idle = arg;
+    atomic_fetch_add(&idle->n_calls, 1);
+    return true; /* there is always more to do */
+}
+
+static void one_comes_late(void *arg, int thread, int n_threads) {
+    struct idle *idle = arg;
+    (void)n_threads;
+    if (thread == 0) {
+        while (atomic_load(&idle->n_calls) < 100)
+            ; /* the others are idle meanwhile */
+        atomic_store(&idle->late_is_here, true);
+    }
+    thread_pool_barrier_idle(idle->pool, count_idle, idle);
+    assert_true(atomic_load(&idle->late_is_here));
+}
+
+static void waiting_threads_are_given_something_to_do(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct idle idle = {0};
+        TEST_OK(thread_pool_open(3, &idle.pool));
+        thread_pool_run(idle.pool, 3, one_comes_late, &idle);
+        assert_true(atomic_load(&idle.n_calls) >= 100);
+        thread_pool_run(idle.pool, 1, one_comes_late, &idle); /* alone: nobody waits */
+        thread_pool_close(idle.pool);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waiting_threads_are_given_something_to_do),
         cmocka_unit_test(bad_sizes_are_refused),
         cmocka_unit_test(each_run_calls_each_of_n_threads_once),
         cmocka_unit_test(sleeping_threads_are_woken),

@@ -157,6 +157,21 @@ void cpu_weights_close(struct cpu *c);
 /* phases.c */
 struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step *steps,
                                          int n_steps);
+/* fetch.c: what a thread will read next is asked for while it waits, or works on something else.
+ * Rows [begin, end) of matrix `matrix`, in the order in which products of few tokens take them. */
+struct fetch {
+    const uint8_t *next; /* NULL: there is nothing (more) to fetch */
+    size_t group_bytes, at;
+    int n_groups;
+    size_t left; /* bytes, at most */
+};
+void cpu_fetch_begin(struct fetch *f, const struct backend_weight *w, int matrix, int begin,
+                     int end);
+/* Asks for the next FETCH_STEP bytes; false when all is asked for. A pool_idle_fn. */
+bool cpu_fetch_step(void *fetch);
+/* The first lines only, at once. */
+void cpu_fetch_first(const struct backend_weight *w, int matrix, int begin, int end);
+
 /* exec.c: the segment, on the pool. */
 void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);
@@ -168,6 +183,9 @@ void cpu_multiply(const struct cpu *c, const struct backend_weight *w, int matri
                   const struct product_input *in, int begin, int end, float *out,
                   int64_t out_stride, void *scratch);
 void cpu_run_products(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+/* What the thread will read first in the phase; nothing in large rounds. */
+void cpu_products_fetch(const struct cpu_run *r, const struct phase *p, int thread, int n_threads,
+                        struct fetch *out);
 
 /* experts.c */
 void cpu_run_route(const struct cpu *c, const struct step *s, int line);

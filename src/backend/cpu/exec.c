@@ -136,12 +136,20 @@ static void run_step(const struct cpu_run *r, const struct step *s, int thread, 
     }
 }
 
+/* A barrier; meanwhile the phase's weights are asked for. */
+static void wait_for_others(const struct cpu_run *r, const struct phase *p, int thread,
+                            int n_threads) {
+    struct fetch fetch = {0};
+    if (p->kind == PHASE_PRODUCTS) cpu_products_fetch(r, p, thread, n_threads, &fetch);
+    thread_pool_barrier_idle(r->cpu->pool, cpu_fetch_step, &fetch);
+}
+
 static void run_phases(void *arg, int thread, int n_threads) {
     struct cpu_run *r = arg;
     for (size_t i = 0; i < r->segment->n_phases; i++) {
         const struct phase *p = &r->segment->phases[i];
         if (p->kind == PHASE_ATTN_MERGE && !cpu_attn_must_merge(r->round)) continue;
-        if (p->barrier) thread_pool_barrier(r->cpu->pool);
+        if (p->barrier) wait_for_others(r, p, thread, n_threads);
         switch (p->kind) {
         case PHASE_ROPE_TABLE:
             run_rope_table(r, thread, n_threads);

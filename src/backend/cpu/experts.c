@@ -239,6 +239,14 @@ static void add_bias(const struct lines *l, int which, int e, int begin, int end
         l->r->cpu->k.add(rows, values, end - begin, rows);
 }
 
+/* The next expert after e that is in use, -1 if there is none; e = -1: the first. */
+static int next_expert(const struct lines *l, int e) {
+    int n_experts = l->s->expert_end - l->s->expert_begin;
+    for (e++; e < n_experts; e++)
+        if (l->first[e] < l->first[e + 1]) return e;
+    return -1;
+}
+
 /* ---- gate, up and activation ---- */
 
 /* Rows [begin, end) of expert e for pairs [pair, pair + n). */
@@ -251,6 +259,7 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         float *h = c->expert_h + (int64_t)pair * p->n_ff + from;
+        if (l->n_lines <= SMALL_LINES) cpu_fetch_first(l->s->experts[EXPERT_UP], e, from, to);
         cpu_multiply(c, l->s->experts[EXPERT_GATE], e, p->math[EXPERT_GATE], &x, from, to, h,
                      p->n_ff, own->matmul);
         cpu_multiply(c, l->s->experts[EXPERT_UP], e, p->math[EXPERT_UP], &x, from, to,
@@ -270,16 +279,18 @@ static void gate_up_rows(const struct lines *l, const struct product_input *in, 
 
 /* Few lines: the rows of all experts in use, one after the other, are split among the threads. */
 static void gate_up_few(const struct lines *l, const struct product_input *in) {
-    int n_experts = l->s->expert_end - l->s->expert_begin, n_ff = params(l->s)->n_ff;
-    int per_expert = (n_ff + PACK_ROWS - 1) / PACK_ROWS, n_active = 0, begin, end, at = 0;
-    for (int e = 0; e < n_experts; e++)
-        n_active += l->first[e] < l->first[e + 1];
+    int n_ff = params(l->s)->n_ff, per_expert = (n_ff + PACK_ROWS - 1) / PACK_ROWS;
+    int n_active = 0, begin, end, at = 0;
+    for (int e = next_expert(l, -1); e >= 0; e = next_expert(l, e))
+        n_active++;
     split_range(n_active * per_expert, 1, l->thread, l->n_threads, &begin, &end);
-    for (int e = 0; e < n_experts; e++) {
-        if (l->first[e] == l->first[e + 1]) continue;
+    for (int e = next_expert(l, -1), next; e >= 0; e = next, at += per_expert) {
+        next = next_expert(l, e);
         int from = max_int(begin, at) - at, to = min_int(end, at + per_expert) - at;
-        if (from < to) gate_up_rows(l, in, e, from * PACK_ROWS, min_int(n_ff, to * PACK_ROWS));
-        at += per_expert;
+        if (from >= to) continue;
+        if (next >= 0 && end > at + per_expert)
+            cpu_fetch_first(l->s->experts[EXPERT_GATE], next, 0, n_ff);
+        gate_up_rows(l, in, e, from * PACK_ROWS, min_int(n_ff, to * PACK_ROWS));
     }
 }
 
@@ -321,13 +332,16 @@ static void down_run(const struct lines *l, const struct product_input *h, int e
 /* Columns [begin, end) of the output of all lines. */
 static void down_columns(const struct lines *l, const struct product_input *h, int begin, int end) {
     const struct cpu *c = l->r->cpu;
-    int n_experts = l->s->expert_end - l->s->expert_begin;
     for (int i = 0; i < l->n_lines; i++)
         memset(span_at(c, &l->s->out, l->line + i, begin), 0,
                (size_t)(end - begin) * sizeof(float));
-    for (int e = 0; e < n_experts; e++)
+    for (int e = next_expert(l, -1), next; e >= 0; e = next) {
+        next = next_expert(l, e);
+        if (next >= 0 && l->n_lines <= SMALL_LINES)
+            cpu_fetch_first(l->s->experts[EXPERT_DOWN], next, begin, end);
         for (int pair = l->first[e]; pair < l->first[e + 1]; pair += EXPERT_RUN)
             down_run(l, h, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end);
+    }
     for (int i = 0; l->phase->sum && i < l->n_lines; i++)
         cpu_run_sum(c, l->phase->sum, l->line + i, begin, end);
 }
@@ -348,6 +362,16 @@ static void down(const struct lines *l, const struct product_input *h, _Atomic i
     }
 }
 
+/* All wait for h; meanwhile the rows of down that come first are asked for. */
+static void wait_for_h(const struct lines *l) {
+    struct fetch fetch = {0};
+    int e = next_expert(l, -1), begin, end;
+    split_range(l->s->end, PACK_ROWS, l->thread, l->n_threads, &begin, &end);
+    if (e >= 0 && l->n_lines <= SMALL_LINES)
+        cpu_fetch_begin(&fetch, l->s->experts[EXPERT_DOWN], e, begin, end);
+    thread_pool_barrier_idle(l->r->cpu->pool, cpu_fetch_step, &fetch);
+}
+
 void cpu_run_experts(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
     struct lines l = {.r = r, .phase = p, .s = p->step, .thread = thread, .n_threads = n_threads};
     int n_lines = step_lines(p->step, r->round);
@@ -358,7 +382,7 @@ void cpu_run_experts(struct cpu_run *r, const struct phase *p, int thread, int n
         sort_pairs(&l);
         struct product_input in = gather(&l);
         gate_up(&l, &in, next);
-        thread_pool_barrier(r->cpu->pool);
+        wait_for_h(&l);
         in = activated(&l);
         down(&l, &in, next + 1);
     }

@@ -429,10 +429,12 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
     for (int g = 0; g < n_groups; g++)
         stride[g] = g * PACK_ROWS < n_rows ? (size_t)g * group_bytes : 0;
     for (int u = 0; u < n_units; u++, scales += (size_t)l.scale_bytes) {
-        if (u == max_int(0, n_units - ahead)) { /* what follows is in the next groups */
+        if (u == max_int(0, n_units - ahead)) { /* what follows is in the next groups, if any */
             const size_t next = (size_t)n_groups * group_bytes;
+            const bool more = n_rows > n_groups * PACK_ROWS;
             codes_ahead += next - (size_t)(n_cols / 32) * (size_t)l.code_bytes;
             scales_ahead += next - (size_t)n_units * (size_t)l.scale_bytes;
+            if (!more) codes_ahead = scales_ahead = 0; /* lines that are here: no one else's */
         }
         for (int g = 0; g < n_groups; g++)
             packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);

@@ -109,6 +109,9 @@ static void multiply(const struct cpu *c, const struct step *s, const struct pro
 /* The same rows of gate, up and act, or of a product and the sum that takes it. */
 static void run_rows(const struct cpu *c, const struct products *p, const struct product_input *in,
                      int item, int begin, int end, void *scratch) {
+    if (p->gated && in->n_lines <= SMALL_LINES)
+        cpu_fetch_first(p->items[1]->weight, 0, begin - p->items[1]->begin,
+                        end - p->items[1]->begin);
     multiply(c, p->items[item], in, begin, end, scratch);
     if (p->gated) {
         const struct step *g = p->gated;
@@ -146,6 +149,22 @@ static void run_units(const struct cpu *c, const struct products *p, const struc
         run_rows(c, p, in, i, s->begin + (from - u->units[i]) * u->grain,
                  min_int(s->end, s->begin + (to - u->units[i]) * u->grain), scratch);
     }
+}
+
+void cpu_products_fetch(const struct cpu_run *r, const struct phase *phase, int thread,
+                        int n_threads, struct fetch *out) {
+    const struct products *p = &phase->products;
+    *out = (struct fetch){0};
+    if (step_lines(p->items[0], r->round) > SMALL_LINES) return;
+    struct row_units u = count_units(p, SMALL_ROWS);
+    int begin, end, i = 0;
+    split_range(u.units[u.n_items], 1, thread, n_threads, &begin, &end);
+    if (begin >= end) return;
+    while (begin >= u.units[i + 1])
+        i++;
+    int n_rows = p->items[i]->end - p->items[i]->begin;
+    cpu_fetch_begin(out, p->items[i]->weight, 0, (begin - u.units[i]) * SMALL_ROWS,
+                    min_int(n_rows, (end - u.units[i]) * SMALL_ROWS));
 }
 
 void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, int n_threads) {

@@ -1,0 +1,50 @@
+/* Weights asked for ahead of their use: into the second-level cache, while a thread waits for
+ * others or works on the matrix before. A hint only: nothing depends on it. */
+#include "backend/cpu/cpu_internal.h"
+#include "backend/packed.h"
+
+#define FETCH_GROUPS 4                   /* that products of one token take side by side */
+#define FETCH_STEP   1024                /* bytes of each of them at a time */
+#define FETCH_FIRST  2048                /* bytes of each that cpu_fetch_first asks for */
+#define FETCH_LIMIT  ((size_t)192 << 10) /* well below a second-level cache */
+
+void cpu_fetch_begin(struct fetch *f, const struct backend_weight *w, int matrix, int begin,
+                     int end) {
+    *f = (struct fetch){0};
+    if (!w->packed || begin >= end) return;
+    f->group_bytes = pack_group_bytes(w->s.dtype, w->s.n_cols);
+    f->next = w->packed + (size_t)matrix * cpu_packed_bytes(&w->s) +
+              (size_t)(begin / PACK_ROWS) * f->group_bytes;
+    f->n_groups = pack_n_groups(end) - begin / PACK_ROWS;
+    f->left = FETCH_LIMIT;
+}
+
+static void fetch_lines(const uint8_t *p, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(p + at, 0, 2);
+}
+
+bool cpu_fetch_step(void *arg) {
+    struct fetch *f = arg;
+    if (!f->next) return false;
+    int n = min_int(FETCH_GROUPS, f->n_groups);
+    size_t bytes = min_size(FETCH_STEP, f->group_bytes - f->at);
+    for (int g = 0; g < n; g++)
+        fetch_lines(f->next + (size_t)g * f->group_bytes + f->at, bytes);
+    f->at += bytes;
+    f->left -= min_size(f->left, (size_t)n * bytes);
+    if (f->at == f->group_bytes) { /* the next ones side by side */
+        f->next += (size_t)n * f->group_bytes;
+        f->n_groups -= n;
+        f->at = 0;
+    }
+    if (f->n_groups == 0 || f->left == 0) f->next = NULL;
+    return f->next != NULL;
+}
+
+void cpu_fetch_first(const struct backend_weight *w, int matrix, int begin, int end) {
+    struct fetch f;
+    cpu_fetch_begin(&f, w, matrix, begin, end);
+    for (size_t done = 0; done < FETCH_FIRST && cpu_fetch_step(&f); done += FETCH_STEP)
+        ;
+}
