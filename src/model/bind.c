@@ -12,6 +12,15 @@ static const struct gguf_tensor *find(const struct binding *b, const char *forma
     return gguf_tensor_find(b->file, name);
 }
 
+/* In a function whose last named parameter is `format`: the tensor of that name, and the name. */
+#define FIND(t, b, name, format)                                                                   \
+    do {                                                                                           \
+        va_list args;                                                                              \
+        va_start(args, format);                                                                    \
+        t = find(b, format, args, name);                                                           \
+        va_end(args);                                                                              \
+    } while (0)
+
 static ats_status missing(const char *name) {
     return fail(ATS_BAD_FILE, "tensor %s is missing", name);
 }
@@ -47,10 +56,8 @@ static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, str
 ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight, const char *format,
                        ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_shape(t, n_cols, n_rows));
     return add_weight(b, t, (struct graph_weight){.n_rows = n_rows, .n_cols = n_cols}, weight);
@@ -68,10 +75,8 @@ static ats_status check_experts(const struct gguf_tensor *t, int n_experts, int 
 ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols, int *weight,
                         const char *format, ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_experts(t, n_experts, n_rows, n_cols));
     struct graph_weight w = {.n_rows = n_rows, .n_cols = n_cols, .n_experts = n_experts};
@@ -81,10 +86,8 @@ ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols
 ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int n_rows,
                             int n_rows_whole, int n_cols, int *weight, const char *format, ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_experts(t, n_experts, n_rows_whole, n_cols));
     struct graph_weight w = {.row_begin = row_begin,
@@ -98,10 +101,8 @@ ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int
 ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *weight,
                                const char *format, ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_shape(t, n, n_experts));
     if (t->dtype != DTYPE_F32)
@@ -114,10 +115,8 @@ ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *wei
 ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_whole, int n_cols,
                      int *weight, const char *format, ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_shape(t, n_cols, n_rows_whole));
     struct graph_weight w = {.row_begin = row_begin, .n_rows = n_rows, .n_cols = n_cols};
@@ -127,10 +126,8 @@ ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_wh
 ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, const char *format,
                        ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     *weight = -1;
     if (!t) return optional ? ATS_OK : missing(name);
     TRY(check_shape(t, n, 1));
@@ -155,10 +152,8 @@ ats_status bind_constants(struct binding *b, int n, const char *name, const floa
 
 bool bind_has(const struct binding *b, const char *format, ...) {
     char name[NAME_BYTES];
-    va_list args;
-    va_start(args, format);
-    const struct gguf_tensor *t = find(b, format, args, name);
-    va_end(args);
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
     return t != NULL;
 }
 
