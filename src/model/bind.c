@@ -163,3 +163,13 @@ enum math bind_math(const struct binding *b, int weight) {
     if (dtype_info(w->dtype)->quantised) return bf16 ? MATH_Q8 : b->options->math;
     return bf16 && w->dtype == DTYPE_BF16 ? MATH_BF16 : MATH_F32;
 }
+
+ats_status bind_count(const struct gguf *g, const char *key, int max, int *out) {
+    uint32_t v;
+    TRY(gguf_get_u32(g, key, &v));
+    if (v < 1 || v > (uint32_t)max)
+        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d", key[0] == '.' ? g->arch : "",
+                    key, v, max);
+    *out = (int)v;
+    return ATS_OK;
+}

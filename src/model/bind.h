@@ -51,6 +51,10 @@ MUST_CHECK ats_status bind_constants(struct binding *b, int n, const char *name,
                                      const float **values);
 bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
+/* The value of a required key (".x": the architecture's), a count within [1, max]; else BAD_FILE
+ * naming the key and the bounds. */
+MUST_CHECK ats_status bind_count(const struct gguf *g, const char *key, int max, int *out);
+
 /* Class of a product with this weight: q8 only for quantised types, bf16 only for BF16. */
 enum math bind_math(const struct binding *b, int weight);
 

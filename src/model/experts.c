@@ -6,15 +6,6 @@
 
 #define MAX_EXPERTS 4096
 
-static ats_status get_count(const struct binding *b, const char *key, int most, int *out) {
-    uint32_t v;
-    TRY(gguf_get_u32(b->file, key, &v));
-    if (v < 1 || v > (uint32_t)most)
-        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d", b->file->arch, key, v, most);
-    *out = (int)v;
-    return ATS_OK;
-}
-
 /* Which layers have experts, and how wide the shared ones are. */
 static ats_status read_layers(const struct binding *b, struct experts_hparams *out) {
     int n_shared = 1;
@@ -22,12 +13,12 @@ static ats_status read_layers(const struct binding *b, struct experts_hparams *o
     TRY(gguf_opt_u32(b->file, ".leading_dense_block_count", &n_dense));
     out->n_dense = (int)min_i64(n_dense, INT32_MAX);
     if (gguf_find(b->file, ".interleave_moe_layer_step"))
-        TRY(get_count(b, ".interleave_moe_layer_step", INT32_MAX, &out->step));
+        TRY(bind_count(b->file, ".interleave_moe_layer_step", INT32_MAX, &out->step));
     if (gguf_find(b->file, ".expert_shared_count"))
-        TRY(get_count(b, ".expert_shared_count", 64, &n_shared));
+        TRY(bind_count(b->file, ".expert_shared_count", 64, &n_shared));
     out->n_ff_shared = out->n_ff * n_shared;
     if (gguf_find(b->file, ".expert_shared_feed_forward_length"))
-        TRY(get_count(b, ".expert_shared_feed_forward_length", 1 << 20, &out->n_ff_shared));
+        TRY(bind_count(b->file, ".expert_shared_feed_forward_length", 1 << 20, &out->n_ff_shared));
     return ATS_OK;
 }
 
@@ -53,10 +44,10 @@ ats_status experts_read(const struct binding *b, struct experts_hparams *out) {
     uint32_t n = 0, n_groups = 1;
     TRY(gguf_opt_u32(b->file, ".expert_count", &n));
     if (n == 0) return ATS_OK;
-    TRY(get_count(b, ".expert_count", MAX_EXPERTS, &out->n_experts));
-    TRY(get_count(b, ".expert_used_count", out->n_experts, &out->n_used));
+    TRY(bind_count(b->file, ".expert_count", MAX_EXPERTS, &out->n_experts));
+    TRY(bind_count(b->file, ".expert_used_count", out->n_experts, &out->n_used));
     if (gguf_find(b->file, ".expert_feed_forward_length"))
-        TRY(get_count(b, ".expert_feed_forward_length", 1 << 20, &out->n_ff));
+        TRY(bind_count(b->file, ".expert_feed_forward_length", 1 << 20, &out->n_ff));
     TRY(gguf_opt_u32(b->file, ".expert_group_count", &n_groups));
     if (n_groups > 1)
         return fail(ATS_UNSUPPORTED,

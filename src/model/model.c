@@ -17,21 +17,10 @@ static const struct arch {
 #define MAX_WIDTH  (1 << 20)
 #define MAX_VOCAB  (1 << 24)
 
-/* A required count within [1, max]. */
-static ats_status get_count(const struct gguf *g, const char *key, int max, int *out) {
-    uint32_t v;
-    TRY(gguf_get_u32(g, key, &v));
-    if (v < 1 || v > (uint32_t)max)
-        return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d", key[0] == '.' ? g->arch : "",
-                    key, v, max);
-    *out = (int)v;
-    return ATS_OK;
-}
-
-/* The same, with a default when absent. */
+/* bind_count, with a default when absent. */
 static ats_status opt_count(const struct gguf *g, const char *key, int max, int preset, int *out) {
     *out = preset;
-    return gguf_find(g, key) ? get_count(g, key, max, out) : ATS_OK;
+    return gguf_find(g, key) ? bind_count(g, key, max, out) : ATS_OK;
 }
 
 static ats_status check_hparams(const struct hparams *hp) {
@@ -63,7 +52,7 @@ static ats_status refuse_soft_caps(const struct gguf *g) {
 
 static ats_status read_layers(const struct gguf *g, struct hparams *hp) {
     uint32_t n_nextn = 0;
-    TRY(get_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
+    TRY(bind_count(g, ".block_count", MAX_LAYERS, &hp->n_layers));
     TRY(gguf_opt_u32(g, ".nextn_predict_layers", &n_nextn));
     if (n_nextn >= (uint32_t)hp->n_layers)
         return fail(ATS_BAD_FILE, "key %s.nextn_predict_layers is %u, of %d layers", g->arch,
@@ -76,10 +65,10 @@ static ats_status read_layers(const struct gguf *g, struct hparams *hp) {
 static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
     TRY(refuse_soft_caps(g));
     TRY(read_layers(g, hp));
-    TRY(get_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
-    TRY(get_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
-    TRY(get_count(g, ".context_length", 1 << 28, &hp->n_ctx_train));
-    TRY(get_count(g, ".attention.head_count", 4096, &hp->n_heads));
+    TRY(bind_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
+    TRY(bind_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
+    TRY(bind_count(g, ".context_length", 1 << 28, &hp->n_ctx_train));
+    TRY(bind_count(g, ".attention.head_count", 4096, &hp->n_heads));
     TRY(opt_count(g, ".attention.head_count_kv", 4096, hp->n_heads, &hp->n_kv_heads));
     TRY(opt_count(g, ".attention.key_length", 8192, hp->n_embd / hp->n_heads, &hp->head_dim));
     int value_dim;
