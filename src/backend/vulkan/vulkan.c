@@ -167,6 +167,17 @@ static void run_job(struct vulkan *v, const struct vk_job *job) {
     pthread_mutex_unlock(&v->lock);
 }
 
+/* The caller holds the lock, and does again afterwards; nobody else runs a job meanwhile. */
+static void run_unlocked(struct vulkan *v, struct vk_job *job) {
+    v->busy = true;
+    pthread_mutex_unlock(&v->lock);
+    run_job(v, job);
+    pthread_mutex_lock(&v->lock);
+    v->busy = false;
+    job->next = v->spare;
+    v->spare = job;
+}
+
 static void *run_queue(void *arg) {
     struct vulkan *v = arg;
     pthread_mutex_lock(&v->lock);
@@ -176,13 +187,7 @@ static void *run_queue(void *arg) {
         struct vk_job *job = v->queue_head;
         if (!job) break;
         v->queue_head = job->next;
-        v->busy = true;
-        pthread_mutex_unlock(&v->lock);
-        run_job(v, job);
-        pthread_mutex_lock(&v->lock);
-        v->busy = false;
-        job->next = v->spare;
-        v->spare = job;
+        run_unlocked(v, job);
         pthread_cond_broadcast(&v->changed);
     }
     pthread_mutex_unlock(&v->lock);
@@ -216,13 +221,7 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
     if (n_waits) memcpy(job->waits, waits, (size_t)n_waits * sizeof *waits);
     bool direct = n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
     if (direct) {
-        v->busy = true;
-        pthread_mutex_unlock(&v->lock);
-        run_job(v, job);
-        pthread_mutex_lock(&v->lock);
-        v->busy = false;
-        job->next = v->spare;
-        v->spare = job;
+        run_unlocked(v, job);
     } else {
         struct vk_job **end = &v->queue_head;
         while (*end)
