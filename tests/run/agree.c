@@ -63,3 +63,14 @@ void agree_greedy(ats_engine *e, const int32_t *ids, size_t n_ids, int32_t *out,
     }
     ats_session_close(s);
 }
+
+float *agree_plain(const char *model_path, int32_t *ids, size_t n) {
+    ats_options options = agree_options(model_path);
+    options.cpu_isa = "ref";
+    ats_engine *e = agree_open(&options);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = ((int32_t)i * 37 + 11) % agree_vocab(e);
+    float *logits = agree_logits(e, ids, n, 0);
+    ats_engine_close(e);
+    return logits;
+}

@@ -18,3 +18,7 @@ float *agree_logits(ats_engine *e, const int32_t *ids, size_t n, size_t chunk);
 void agree_greedy(ats_engine *e, const int32_t *ids, size_t n_ids, int32_t *out, size_t n);
 /* Index of the largest element. */
 int32_t agree_argmax(const float *row, int n);
+
+/* What plans are held to: n ids of a fixed stream go to `ids`; their logits by the reference
+ * kernels on one device, (n, n_vocab), owned. */
+float *agree_plain(const char *model_path, int32_t *ids, size_t n);

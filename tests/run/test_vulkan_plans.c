@@ -72,14 +72,8 @@ static void random_plans_change_nothing(void **state) {
         char name[128], path[512];
         snprintf(name, sizeof name, "models/%s", models[i]);
         if (!test_shared_path(path, sizeof path, name)) skip();
-        ats_options options = agree_options(path);
-        options.cpu_isa = "ref";
-        ats_engine *e = agree_open(&options);
         int32_t ids[N];
-        for (int j = 0; j < N; j++)
-            ids[j] = (j * 37 + 11) % agree_vocab(e);
-        float *want = agree_logits(e, ids, N, 0);
-        ats_engine_close(e);
+        float *want = agree_plain(path, ids, N);
         for (int j = 0; j < n_plans; j++)
             check_plan(path, want, ids, N, first_seed + i * 5 + (uint64_t)j);
         free(want);
