@@ -176,7 +176,7 @@ struct backend_options {
     unsigned cpu_isa_mask;          /* kernels allowed; bits of cpu_isa */
     bool driven;                    /* the one device that the caller's thread drives */
     struct backend *peer;           /* a device of the same executor, opened before; or NULL */
-    bool no_fusion;                 /* every step by itself */
+    bool no_fusion;                 /* every step by itself, nothing fetched ahead */
     bool no_repack;                 /* weights stay as the file has them */
     bool bind_threads;              /* CPU: each to a CPU of its own, */
     int bind_first;                 /* from this number of cpu_order() on */

@@ -158,6 +158,7 @@ void cpu_weights_close(struct cpu *c);
 struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step *steps,
                                          int n_steps);
 /* fetch.c: what a thread will read next is asked for while it waits, or works on something else.
+ * Nothing under no_fusion.
  * Rows [begin, end) of matrix `matrix`, in the order in which products of few tokens take them. */
 struct fetch {
     const uint8_t *next; /* NULL: there is nothing (more) to fetch */
@@ -165,12 +166,13 @@ struct fetch {
     int n_groups;
     size_t left; /* bytes, at most */
 };
-void cpu_fetch_begin(struct fetch *f, const struct backend_weight *w, int matrix, int begin,
-                     int end);
+void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
+                     int matrix, int begin, int end);
 /* Asks for the next FETCH_STEP bytes; false when all is asked for. A pool_idle_fn. */
 bool cpu_fetch_step(void *fetch);
 /* The first lines only, at once. */
-void cpu_fetch_first(const struct backend_weight *w, int matrix, int begin, int end);
+void cpu_fetch_first(const struct cpu *c, const struct backend_weight *w, int matrix, int begin,
+                     int end);
 
 /* exec.c: the segment, on the pool. */
 void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);

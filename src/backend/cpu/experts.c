@@ -259,7 +259,7 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         float *h = c->expert_h + (int64_t)pair * p->n_ff + from;
-        if (l->n_lines <= SMALL_LINES) cpu_fetch_first(l->s->experts[EXPERT_UP], e, from, to);
+        if (l->n_lines <= SMALL_LINES) cpu_fetch_first(c, l->s->experts[EXPERT_UP], e, from, to);
         cpu_multiply(c, l->s->experts[EXPERT_GATE], e, p->math[EXPERT_GATE], &x, from, to, h,
                      p->n_ff, own->matmul);
         cpu_multiply(c, l->s->experts[EXPERT_UP], e, p->math[EXPERT_UP], &x, from, to,
@@ -289,7 +289,7 @@ static void gate_up_few(const struct lines *l, const struct product_input *in) {
         int from = max_int(begin, at) - at, to = min_int(end, at + per_expert) - at;
         if (from >= to) continue;
         if (next >= 0 && end > at + per_expert)
-            cpu_fetch_first(l->s->experts[EXPERT_GATE], next, 0, n_ff);
+            cpu_fetch_first(l->r->cpu, l->s->experts[EXPERT_GATE], next, 0, n_ff);
         gate_up_rows(l, in, e, from * PACK_ROWS, min_int(n_ff, to * PACK_ROWS));
     }
 }
@@ -338,7 +338,7 @@ static void down_columns(const struct lines *l, const struct product_input *h, i
     for (int e = next_expert(l, -1), next; e >= 0; e = next) {
         next = next_expert(l, e);
         if (next >= 0 && l->n_lines <= SMALL_LINES)
-            cpu_fetch_first(l->s->experts[EXPERT_DOWN], next, begin, end);
+            cpu_fetch_first(c, l->s->experts[EXPERT_DOWN], next, begin, end);
         for (int pair = l->first[e]; pair < l->first[e + 1]; pair += EXPERT_RUN)
             down_run(l, h, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end);
     }
@@ -368,7 +368,7 @@ static void wait_for_h(const struct lines *l) {
     int e = next_expert(l, -1), begin, end;
     split_range(l->s->end, PACK_ROWS, l->thread, l->n_threads, &begin, &end);
     if (e >= 0 && l->n_lines <= SMALL_LINES)
-        cpu_fetch_begin(&fetch, l->s->experts[EXPERT_DOWN], e, begin, end);
+        cpu_fetch_begin(&fetch, l->r->cpu, l->s->experts[EXPERT_DOWN], e, begin, end);
     thread_pool_barrier_idle(l->r->cpu->pool, cpu_fetch_step, &fetch);
 }
 

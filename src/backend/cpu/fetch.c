@@ -8,10 +8,10 @@
 #define FETCH_FIRST  2048                /* bytes of each that cpu_fetch_first asks for */
 #define FETCH_LIMIT  ((size_t)192 << 10) /* well below a second-level cache */
 
-void cpu_fetch_begin(struct fetch *f, const struct backend_weight *w, int matrix, int begin,
-                     int end) {
+void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
+                     int matrix, int begin, int end) {
     *f = (struct fetch){0};
-    if (!w->packed || begin >= end) return;
+    if (!w->packed || begin >= end || c->options.no_fusion) return;
     f->group_bytes = pack_group_bytes(w->s.dtype, w->s.n_cols);
     f->next = w->packed + (size_t)matrix * cpu_packed_bytes(&w->s) +
               (size_t)(begin / PACK_ROWS) * f->group_bytes;
@@ -42,9 +42,10 @@ bool cpu_fetch_step(void *arg) {
     return f->next != NULL;
 }
 
-void cpu_fetch_first(const struct backend_weight *w, int matrix, int begin, int end) {
+void cpu_fetch_first(const struct cpu *c, const struct backend_weight *w, int matrix, int begin,
+                     int end) {
     struct fetch f;
-    cpu_fetch_begin(&f, w, matrix, begin, end);
+    cpu_fetch_begin(&f, c, w, matrix, begin, end);
     for (size_t done = 0; done < FETCH_FIRST && cpu_fetch_step(&f); done += FETCH_STEP)
         ;
 }

@@ -110,7 +110,7 @@ static void multiply(const struct cpu *c, const struct step *s, const struct pro
 static void run_rows(const struct cpu *c, const struct products *p, const struct product_input *in,
                      int item, int begin, int end, void *scratch) {
     if (p->gated && in->n_lines <= SMALL_LINES)
-        cpu_fetch_first(p->items[1]->weight, 0, begin - p->items[1]->begin,
+        cpu_fetch_first(c, p->items[1]->weight, 0, begin - p->items[1]->begin,
                         end - p->items[1]->begin);
     multiply(c, p->items[item], in, begin, end, scratch);
     if (p->gated) {
@@ -163,7 +163,7 @@ void cpu_products_fetch(const struct cpu_run *r, const struct phase *phase, int 
     while (begin >= u.units[i + 1])
         i++;
     int n_rows = p->items[i]->end - p->items[i]->begin;
-    cpu_fetch_begin(out, p->items[i]->weight, 0, (begin - u.units[i]) * SMALL_ROWS,
+    cpu_fetch_begin(out, r->cpu, p->items[i]->weight, 0, (begin - u.units[i]) * SMALL_ROWS,
                     min_int(n_rows, (end - u.units[i]) * SMALL_ROWS));
 }
 
