@@ -1,7 +1,7 @@
 /*
  * What the files of the Vulkan backend share: api.c (functions), device.c (which device, what it
- * can), memory.c (blocks and views), pipelines.c (shaders), upload.c (weights, KV), record.c (steps
- * become dispatches), vulkan.c (rounds, the timeline, the interface).
+ * can), memory.c (blocks and views), pipelines.c (shaders), upload.c (weights, KV), record.c and
+ * record_steps.c (steps become dispatches), vulkan.c (rounds, the timeline, the interface).
  *
  * A segment is recorded once, twice over: for rounds of one token and for larger ones. All that
  * changes from round to round (tokens, positions, pages, rows, how many lines) is read from the

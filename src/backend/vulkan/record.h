@@ -1,0 +1,67 @@
+/*
+ * What the recording files share: record.c (one dispatch, barriers, command buffers) and
+ * record_steps.c (each kind of step as dispatches). A dispatch is begun, gets bindings and
+ * push constants in the order of its shader's block, and is finished with pipeline and size.
+ */
+#pragma once
+
+#include "backend/vulkan/vulkan_internal.h"
+
+struct vk_touch {
+    VkBuffer buffer;
+    VkDeviceSize begin, end;
+    bool write;
+};
+struct vk_dispatch {
+    VkPipeline pipeline;
+    struct vk_view views[VK_MAX_BINDINGS];
+    bool bound[VK_MAX_BINDINGS], written[VK_MAX_BINDINGS];
+    int32_t push[VK_MAX_PUSH];
+    int n_push, grid;
+    bool barrier; /* before it */
+    size_t bytes; /* of weights */
+};
+struct vk_builder {
+    struct vulkan *v;
+    struct backend_segment *segment;
+    int variant;
+    struct vk_dispatch *items;
+    size_t n, cap;
+    struct vk_touch *touched; /* since the last barrier */
+    size_t n_touched, cap_touched;
+    const struct step *rounded; /* whose input stands in the work block in 8 bits, or NULL */
+};
+
+/* A dispatch that is being put together: valid until the next one is begun. */
+struct vk_dispatch *vk_start(struct vk_builder *b);
+void vk_push_int(struct vk_dispatch *d, int64_t value);
+void vk_push_float(struct vk_dispatch *d, float value);
+void vk_bind(struct vk_dispatch *d, int binding, struct vk_view view, bool write);
+/* A span's lines as floats; pushes where column 0 of line 0 would stand, and the stride. */
+MUST_CHECK ats_status vk_bind_span(struct vk_builder *b, struct vk_dispatch *d, int binding,
+                                   const struct span *s, bool rows, bool write);
+/* Where the executor's exchange is a copy: the columns of a span that a step reads or writes. */
+void vk_note_exchange(struct vk_builder *b, const struct span *s, int begin, int end, bool rows,
+                      bool write);
+/* Ends a dispatch: its pipeline, its size, the barrier before it. */
+MUST_CHECK ats_status vk_finish_grid(struct vk_builder *b, struct vk_dispatch *d,
+                                     enum vk_shader shader,
+                                     const int32_t constants[VK_MAX_CONSTANTS],
+                                     struct vk_grid grid);
+/* x work-groups for every `tile` lines. */
+MUST_CHECK ats_status vk_finish(struct vk_builder *b, struct vk_dispatch *d, enum vk_shader shader,
+                                const int32_t constants[VK_MAX_CONSTANTS], int x, bool rows,
+                                int tile);
+/* A lane a column; `constant` is the shader's own, if it has one. */
+MUST_CHECK ats_status vk_finish_columns(struct vk_builder *b, struct vk_dispatch *d,
+                                        enum vk_shader shader, int n_columns, bool rows,
+                                        int constant);
+static inline int vk_groups_of(int n, int size) {
+    return (n + size - 1) / size;
+}
+
+/* record_steps.c */
+MUST_CHECK ats_status vk_add_step(struct vk_builder *b, const struct step *s);
+/* A vector of floats, whole. */
+MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
+                                     struct vk_view *view);

@@ -1,0 +1,382 @@
+/* Each kind of step as dispatches. */
+#include "backend/vulkan/record.h"
+
+#include <string.h>
+#include "backend/packed.h"
+
+/* ---- weights by windows of rows ---- */
+
+/* Rows [begin, end) of a weight as one binding; begin stands on a group. */
+static ats_status weight_window(const struct vulkan *v, const struct backend_weight *w, int begin,
+                                struct vk_view *view, int *end) {
+    size_t unit_rows = w->packed ? PACK_ROWS : 1;
+    size_t units = (size_t)v->gpu.max_range / w->unit_bytes;
+    if (!w->packed) units = units / PACK_ROWS * PACK_ROWS; /* so that it starts on 256 bytes */
+    if (units == 0)
+        return fail(ATS_UNSUPPORTED, "%s: rows of %s are larger than a shader sees (%llu bytes)",
+                    v->name, w->s.name, (unsigned long long)v->gpu.max_range);
+    *end = (int)min_size((size_t)w->s.n_rows, (size_t)begin + units * unit_rows);
+    size_t from = (size_t)begin / unit_rows * w->unit_bytes;
+    size_t to = ((size_t)*end + unit_rows - 1) / unit_rows * w->unit_bytes;
+    return vk_view_open(v, w->block, w->offset + from, to - from, w->s.name, view);
+}
+
+ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
+                          struct vk_view *view) {
+    REQUIRE(w->s.dtype == DTYPE_F32 && w->s.n_rows == 1);
+    return vk_view_open(v, w->block, w->offset, w->unit_bytes, w->s.name, view);
+}
+
+static ats_status add_embed(struct vk_builder *b, const struct step *s) {
+    const struct backend_weight *w = s->weight;
+    int lanes = b->v->lanes;
+    for (int begin = 0, end; begin < w->s.n_rows; begin = end) {
+        struct vk_dispatch *d = vk_start(b);
+        struct vk_view view;
+        TRY(weight_window(b->v, w, begin, &view, &end));
+        vk_bind(d, 1, view, false);
+        vk_push_int(d, begin);
+        vk_push_int(d, end);
+        vk_push_int(d, w->s.n_cols);
+        vk_push_int(d, (int64_t)(w->unit_bytes / 4));
+        TRY(vk_bind_span(b, d, 2, &s->out, s->rows, true));
+        vk_push_float(d, s->op->p.embed.scale);
+        const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)w->s.dtype};
+        TRY(vk_finish(b, d, w->packed ? SHADER_EMBED : SHADER_EMBED_RAW, constants,
+                      vk_groups_of(vk_groups_of(w->s.n_cols, 4), lanes), false, 1));
+    }
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    return ATS_OK;
+}
+
+/* ---- products ---- */
+
+size_t vk_q8_line_words(int n_cols) {
+    return (size_t)n_cols / 32 * 10;
+}
+
+static bool same_input(const struct step *a, const struct step *b) {
+    const struct span *x = &a->in[0], *y = &b->in[0];
+    return x->space == y->space && x->offset_bytes == y->offset_bytes && x->stride == y->stride &&
+           x->first == y->first && a->in_begin == b->in_begin && a->in_end == b->in_end &&
+           a->in_rows == b->in_rows;
+}
+
+static ats_status work_view(const struct vk_builder *b, const struct step *s, struct vk_view *out) {
+    const struct vulkan *v = b->v;
+    size_t lines = (size_t)(s->in_rows ? v->limits.n_rows : v->limits.n_tokens);
+    return vk_view_open(v, &v->work, 0, lines * vk_q8_line_words(s->in_end - s->in_begin) * 4,
+                        "an input in 8 bits", out);
+}
+
+static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view out;
+    int n_blocks = (s->in_end - s->in_begin) / 32;
+    vk_push_int(d, s->in_rows);
+    vk_push_int(d, n_blocks);
+    TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
+    d->push[2] += s->in_begin;
+    TRY(work_view(b, s, &out));
+    vk_bind(d, 2, out, true);
+    vk_push_int(d, 0);
+    vk_push_int(d, 10 * (int64_t)n_blocks);
+    b->rounded = s;
+    return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows, 0);
+}
+
+/* The shader of a product and its constants; returns rows of a work-group. */
+static int product_shader(const struct vk_builder *b, const struct step *s, enum vk_shader *shader,
+                          int32_t constants[VK_MAX_CONSTANTS]) {
+    const struct vulkan *v = b->v;
+    const struct backend_weight *w = s->weight;
+    int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
+    int32_t packed[VK_MAX_CONSTANTS] = {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split,
+                                        s->bias != NULL};
+    int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
+    int32_t raw[VK_MAX_CONSTANTS] = {v->lanes, (int32_t)w->s.dtype, tile,
+                                     lanes,    s->bias != NULL,     rows};
+    memcpy(constants, w->packed ? packed : raw, sizeof packed);
+    bool idot = v->gpu.idot && (v->gpu.idot_fast || v->gpu.kind == GPU_SOFTWARE);
+    *shader = SHADER_PRODUCT_RAW;
+    if (w->packed) *shader = SHADER_PRODUCT;
+    if (w->packed && s->op->p.matmul.math == MATH_Q8)
+        *shader = idot ? SHADER_PRODUCT_Q8_IDOT : SHADER_PRODUCT_Q8;
+    return w->packed ? PACK_ROWS : rows;
+}
+
+static ats_status add_product_window(struct vk_builder *b, const struct step *s, int begin,
+                                     int *end) {
+    const struct backend_weight *w = s->weight;
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view view;
+    enum vk_shader shader;
+    int32_t constants[VK_MAX_CONSTANTS];
+    int rows = product_shader(b, s, &shader, constants);
+    TRY(weight_window(b->v, w, begin, &view, end));
+    vk_bind(d, 1, view, false);
+    d->bytes = (size_t)view.range;
+    vk_push_int(d, s->rows);
+    vk_push_int(d, *end - begin);
+    vk_push_int(d, w->s.n_cols);
+    vk_push_int(d, (int64_t)(w->unit_bytes / 4));
+    if (shader == SHADER_PRODUCT_Q8 || shader == SHADER_PRODUCT_Q8_IDOT) {
+        struct vk_view in;
+        TRY(work_view(b, s, &in));
+        vk_bind(d, 2, in, false);
+        vk_push_int(d, 0);
+        vk_push_int(d, w->s.n_cols / 32 * 10);
+    } else {
+        TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
+        d->push[4] += s->in_begin;
+    }
+    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    d->push[6] += s->begin + begin;
+    if (s->bias) {
+        TRY(vk_vector_view(b->v, s->bias, &view));
+        vk_bind(d, 4, view, false);
+        vk_push_int(d, view.word + begin);
+    }
+    return vk_finish(b, d, shader, constants, vk_groups_of(*end - begin, rows), s->rows,
+                     constants[2]);
+}
+
+static ats_status add_product(struct vk_builder *b, const struct step *s) {
+    bool q8 = s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
+    if (q8 && !(b->rounded && same_input(b->rounded, s))) TRY(add_quantise(b, s));
+    for (int begin = 0, end; begin < s->weight->s.n_rows; begin = end)
+        TRY(add_product_window(b, s, begin, &end));
+    vk_note_exchange(b, &s->in[0], s->in_begin, s->in_end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    return ATS_OK;
+}
+
+/* ---- attention ---- */
+
+static ats_status add_store(struct vk_builder *b, const struct step *s, int in, enum kv_type type,
+                            const struct vk_block *block, size_t bytes) {
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view view;
+    int heads = s->head_end - s->head_begin, dim = s->op->p.attention.head_dim;
+    int lanes = b->v->lanes;
+    TRY(vk_bind_span(b, d, 1, &s->in[in], false, false));
+    d->push[0] += s->head_begin * dim;
+    vk_push_int(d, heads);
+    vk_push_int(d, dim);
+    TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
+    vk_bind(d, 2, view, true);
+    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type};
+    return vk_finish(b, d, SHADER_KV_STORE, constants,
+                     vk_groups_of(heads * vk_groups_of(dim, 32), lanes), false, 1);
+}
+
+/* Ranges of keys that a head may have, in the block of partial results. */
+static int range_room(const struct vulkan *v) {
+    return v->limits.n_ctx / VK_ATTN_RANGE + 1;
+}
+
+/* Rounds of one token have few heads to share out: there each range of keys is a work-group, and
+ * this puts them together. */
+static ats_status add_merge(struct vk_builder *b, const struct step *s, int n_heads,
+                            struct vk_view partial) {
+    const struct attention_params *a = &s->op->p.attention;
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view sinks = {.word = 0};
+    vk_bind(d, 1, partial, false);
+    TRY(vk_bind_span(b, d, 2, &s->out, false, true));
+    d->push[0] += s->begin;
+    vk_push_int(d, range_room(b->v));
+    vk_push_int(d, a->window);
+    vk_push_int(d, a->chunk);
+    if (s->weight) {
+        TRY(vk_vector_view(b->v, s->weight, &sinks));
+        vk_bind(d, 3, sinks, false);
+    }
+    vk_push_int(d, sinks.word);
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, a->head_dim,
+                                                 s->weight != NULL};
+    return vk_finish(b, d, SHADER_ATTENTION_MERGE, constants, n_heads, false, 1);
+}
+
+/* Where attention puts its result: the step's output, or a place for each range. */
+static ats_status bind_result(struct vk_builder *b, struct vk_dispatch *d, const struct step *s,
+                              int n_heads, struct vk_view *partial) {
+    struct vulkan *v = b->v;
+    if (b->variant != VARIANT_ONE) {
+        TRY(vk_bind_span(b, d, 4, &s->out, false, true));
+        d->push[2] += s->begin;
+        return ATS_OK;
+    }
+    size_t bytes =
+        (size_t)(n_heads * range_room(v)) * (size_t)(s->op->p.attention.head_dim + 2) * 4;
+    TRY(vk_view_open(v, &v->partial, 0, bytes, "ranges of keys", partial));
+    vk_bind(d, 4, *partial, true);
+    vk_push_int(d, 0);
+    vk_push_int(d, range_room(v));
+    return ATS_OK;
+}
+
+static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
+    const struct attention_params *a = &s->op->p.attention;
+    const struct backend_kv *kv = s->kv;
+    bool one = b->variant == VARIANT_ONE;
+    int dim = a->head_dim, n_heads = (s->end - s->begin) / dim;
+    size_t n_pages = (size_t)kv->layout.n_pages;
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view k, v, partial = {.word = 0}, sinks = {.word = 0};
+    TRY(vk_bind_span(b, d, 1, &s->in[0], false, false));
+    d->push[0] += s->begin; /* query heads stand as the output does */
+    TRY(bind_result(b, d, s, n_heads, &partial));
+    TRY(vk_view_open(b->v, &kv->k, 0, n_pages * kv->k_page, "a KV cache", &k));
+    TRY(vk_view_open(b->v, &kv->v, 0, n_pages * kv->v_page, "a KV cache", &v));
+    vk_bind(d, 2, k, false);
+    vk_bind(d, 3, v, false);
+    vk_push_int(d, a->n_heads / a->n_kv_heads);
+    vk_push_int(d, s->head_end - s->head_begin);
+    vk_push_int(d, a->window);
+    vk_push_int(d, a->chunk);
+    vk_push_float(d, a->scale);
+    vk_push_int(d, a->temp_length);
+    vk_push_float(d, a->temp_scale);
+    if (s->weight) {
+        TRY(vk_vector_view(b->v, s->weight, &sinks));
+        vk_bind(d, 5, sinks, false);
+    }
+    vk_push_int(d, sinks.word);
+    const int32_t constants[VK_MAX_CONSTANTS] = {
+        b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
+        s->weight && !one, one};
+    struct vk_grid grid = {.x = n_heads, .lines = LINES_TOKENS, .tile = 1, .ranges = one};
+    TRY(vk_finish_grid(b, d, SHADER_ATTENTION, constants, grid));
+    return one ? add_merge(b, s, n_heads, partial) : ATS_OK;
+}
+
+static ats_status add_attention(struct vk_builder *b, const struct step *s) {
+    const struct attention_params *a = &s->op->p.attention;
+    const struct backend_kv *kv = s->kv;
+    size_t n_pages = (size_t)kv->layout.n_pages;
+    int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
+    if (dim > VK_MAX_HEAD_DIM)
+        return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
+    REQUIRE(s->begin == s->head_begin * group * dim && s->end == s->head_end * group * dim);
+    for (int i = 0; i < 3; i++) {
+        int wide = i ? dim : group * dim;
+        vk_note_exchange(b, &s->in[i], s->head_begin * wide, s->head_end * wide, false, false);
+    }
+    vk_note_exchange(b, &s->out, s->begin, s->end, false, true);
+    TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
+    TRY(add_store(b, s, 2, kv->layout.type_v, &kv->v, n_pages * kv->v_page));
+    return add_ranges(b, s);
+}
+
+/* ---- light steps ---- */
+
+static ats_status add_norm(struct vk_builder *b, const struct step *s) {
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view view = {.word = 0};
+    int group = s->op->p.norm.group;
+    vk_push_int(d, s->rows);
+    vk_push_int(d, s->begin);
+    vk_push_int(d, group);
+    TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
+    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    if (s->weight) {
+        TRY(vk_vector_view(b->v, s->weight, &view));
+        vk_bind(d, 1, view, false);
+    }
+    vk_push_int(d, view.word);
+    vk_push_float(d, s->op->p.norm.eps);
+    vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, s->weight != NULL};
+    return vk_finish(b, d, SHADER_NORM, constants, (s->end - s->begin) / group, s->rows, 1);
+}
+
+static ats_status add_rope(struct vk_builder *b, const struct step *s) {
+    const struct rope_params *p = &s->op->p.rope;
+    struct vk_dispatch *d = vk_start(b);
+    struct vk_view table;
+    int index = vk_rope_index(b->v, s->op);
+    if (index < 0) return fail(ATS_UNSUPPORTED, "%s: too many rotary embeddings", b->v->name);
+    vk_push_int(d, s->begin);
+    vk_push_int(d, s->end);
+    TRY(vk_bind_span(b, d, 2, &s->in[0], false, false));
+    TRY(vk_bind_span(b, d, 3, &s->out, false, true));
+    TRY(vk_view_open(b->v, &b->v->round_block, vk_rope_offset(b->v, index),
+                     (size_t)b->v->limits.n_tokens * (size_t)p->n_rot * 4, "a rope table", &table));
+    vk_bind(d, 1, table, false);
+    vk_push_int(d, p->head_dim);
+    vk_push_int(d, p->n_rot);
+    vk_push_int(d, p->halves);
+    vk_push_int(d, table.word);
+    vk_note_exchange(b, &s->in[0], s->begin, s->end, false, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, false, true);
+    return vk_finish_columns(b, d, SHADER_ROPE, s->end - s->begin, false, 0);
+}
+
+static ats_status add_copy(struct vk_builder *b, const struct step *s, bool gather) {
+    struct vk_dispatch *d = vk_start(b);
+    vk_push_int(d, s->rows);
+    vk_push_int(d, gather);
+    vk_push_int(d, s->begin);
+    vk_push_int(d, s->end);
+    TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
+    TRY(vk_bind_span(b, d, 2, &s->out, s->rows, true));
+    vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    return vk_finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, 0);
+}
+
+/* out = f(x, y) column by column. */
+static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_shader shader,
+                           const struct span *x, const struct span *y, int constant) {
+    struct vk_dispatch *d = vk_start(b);
+    vk_push_int(d, s->rows);
+    vk_push_int(d, s->begin);
+    vk_push_int(d, s->end);
+    TRY(vk_bind_span(b, d, 1, x, s->in_rows, false));
+    TRY(vk_bind_span(b, d, 2, y, s->in_rows, false));
+    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    return vk_finish_columns(b, d, shader, s->end - s->begin, s->rows, constant);
+}
+
+static ats_status add_sum(struct vk_builder *b, const struct step *s) {
+    if (s->n_in == 1) return add_copy(b, s, false);
+    for (int i = 1; i < s->n_in; i++)
+        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0));
+    for (int i = 0; i < s->n_in; i++)
+        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    return ATS_OK;
+}
+
+static ats_status add_gated(struct vk_builder *b, const struct step *s) {
+    for (int i = 0; i < 2; i++)
+        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act);
+}
+
+ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
+    if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return add_product(b, s);
+    b->rounded = NULL; /* its memory may be another value's from now on */
+    if (s->kind == STEP_SUM) return add_sum(b, s);
+    if (s->kind == STEP_COPY) return add_copy(b, s, false);
+    switch (s->op->kind) {
+    case OP_EMBED:
+        return add_embed(b, s);
+    case OP_NORM:
+        return add_norm(b, s);
+    case OP_ROPE:
+        return add_rope(b, s);
+    case OP_ATTENTION:
+        return add_attention(b, s);
+    case OP_GATED:
+        return add_gated(b, s);
+    case OP_ROWS:
+        return add_copy(b, s, true);
+    default:
+        return fail(ATS_UNSUPPORTED, "%s cannot compute \"%s\" yet", b->v->name,
+                    op_kind_name(s->op->kind));
+    }
+}
