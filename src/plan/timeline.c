@@ -1,0 +1,243 @@
+#include "plan/timeline.h"
+
+#include <math.h>
+
+/* Below this nothing is left of an activity: rounding, not work. */
+#define NOTHING_S  1e-15
+#define MAX_ROUNDS 8
+#define NOT_YET    (-1.0)
+#define SAME       1e-9 /* of a round: two states are one */
+
+struct timeline_machine timeline_machine_ideal(int n_slots) {
+    return (struct timeline_machine){.n_slots = n_slots,
+                                     .cpu_speed_copying = 1,
+                                     .copy_speed_cpu = 1,
+                                     .cpu_speed_gpu = 1,
+                                     .gpu_speed_cpu = 1};
+}
+
+struct run {
+    const struct timeline_item *items;
+    int n;
+    const struct timeline_machine *m;
+    struct timeline_span *spans; /* or NULL */
+    struct timeline_result *r;
+    double now;
+    int item;                     /* the one that runs */
+    int n_ahead, n_ahead_arrived; /* copies that the round began with; of them, done */
+    int n_copies;                 /* all of a round's */
+    /* The engine: copies are counted through the round. */
+    int n_streamed, n_arrived, n_used; /* begun; done; whose slot is free again */
+    int copy_item;                     /* that is being copied, or is next; from n on: the next
+                                          round's */
+    double copy_left;                  /* > 0: running */
+    /* What is left of the running item. */
+    double switch_left, cpu_left, gpu_left;
+    bool slot_pending; /* its streamed part has not begun */
+};
+
+/* The first streamed item from i on, through the end of the next round. */
+static int next_streamed(const struct run *q, int i) {
+    for (; i < 2 * q->n; i++)
+        if (q->items[i < q->n ? i : i - q->n].streamed) return i;
+    return 2 * q->n;
+}
+
+static double ratio(double left, double speed) {
+    return left > 0 ? left / speed : HUGE_VAL;
+}
+
+/* Notes that the engine's copy begins or ends now. One of the next round goes into this round's
+ * span only where this round's own was ahead: in the long run the two are a round apart
+ * (place_ahead). */
+static void note_copy(struct run *q, bool ends) {
+    if (!q->spans) return;
+    bool next_round = q->copy_item >= q->n;
+    if (next_round && q->n_streamed - 1 - q->n_copies >= q->n_ahead) return;
+    struct timeline_span *span = &q->spans[next_round ? q->copy_item - q->n : q->copy_item];
+    *(ends ? &span->copy_end_s : &span->copy_begin_s) = q->now;
+}
+
+/* Starts the next copy if the engine, a slot and the knowledge of what to copy are there. */
+static void start_copy(struct run *q) {
+    while (q->copy_left <= 0 && q->copy_item < 2 * q->n &&
+           q->n_streamed - q->n_used < q->m->n_slots) {
+        bool next_round = q->copy_item >= q->n;
+        int i = next_round ? q->copy_item - q->n : q->copy_item;
+        if (q->items[i].late && (next_round || q->item < i)) return;
+        q->copy_left = q->items[i].copy_s;
+        q->n_streamed++;
+        note_copy(q, false);
+        if (q->copy_left > 0) return;
+        q->n_arrived++; /* of no length */
+        note_copy(q, true);
+        q->copy_item = next_streamed(q, q->copy_item + 1);
+    }
+}
+
+static void end_copy(struct run *q) {
+    q->copy_left = 0;
+    q->n_arrived++;
+    note_copy(q, true);
+    q->copy_item = next_streamed(q, q->copy_item + 1);
+    start_copy(q);
+}
+
+/* To the next event: whoever comes first has nothing left, the others what their speed leaves
+ * them. False: nothing runs, so nothing will ever come. */
+static bool advance(struct run *q) {
+    const struct timeline_machine *m = q->m;
+    struct timeline_result *r = q->r;
+    bool cpu = q->cpu_left > 0, gpu = q->gpu_left > 0, copy = q->copy_left > 0;
+    double cpu_speed = (copy ? m->cpu_speed_copying : 1) * (gpu ? m->cpu_speed_gpu : 1);
+    double gpu_speed = cpu ? m->gpu_speed_cpu : 1, copy_speed = cpu ? m->copy_speed_cpu : 1;
+    double cpu_in = ratio(q->cpu_left, cpu_speed), gpu_in = ratio(q->gpu_left, gpu_speed);
+    double copy_in = ratio(q->copy_left, copy_speed), switch_in = ratio(q->switch_left, 1);
+    double dt = fmin(fmin(cpu_in, gpu_in), fmin(copy_in, switch_in));
+    if (!(dt < HUGE_VAL)) return false;
+    q->now += dt;
+    r->n_events++;
+    if (cpu) r->cpu_busy_s += dt;
+    if (gpu) r->gpu_busy_s += dt;
+    if (copy) r->copy_busy_s += dt;
+    if (q->switch_left > 0) r->switch_s += dt;
+    if (!cpu && !gpu && q->switch_left <= 0) r->exposed_s += dt;
+    q->cpu_left = cpu_in <= dt ? 0 : q->cpu_left - dt * cpu_speed;
+    q->gpu_left = gpu_in <= dt ? 0 : q->gpu_left - dt * gpu_speed;
+    q->switch_left = switch_in <= dt ? 0 : q->switch_left - dt;
+    if (copy) q->copy_left -= dt * copy_speed;
+    if (q->cpu_left < NOTHING_S) q->cpu_left = 0;
+    if (q->gpu_left < NOTHING_S) q->gpu_left = 0;
+    if (copy && (copy_in <= dt || q->copy_left < NOTHING_S)) end_copy(q);
+    return true;
+}
+
+static double switch_cost(const struct timeline_item *item, enum timeline_place from) {
+    static const enum {
+        NONE,
+        UP,
+        DOWN,
+        EXCHANGE
+    } kinds[3][3] = {
+        [TIMELINE_CPU] = {NONE, UP, UP},
+        [TIMELINE_GPU] = {DOWN, NONE, DOWN},
+        [TIMELINE_BOTH] = {DOWN, UP, EXCHANGE},
+    };
+    const double costs[] = {0, item->up_s, item->down_s, item->exchange_s};
+    return costs[kinds[from][item->place]];
+}
+
+/* Runs q->item, whose copy is number `copy` of the round. */
+static bool run_item(struct run *q, enum timeline_place from, int copy, double limit_s) {
+    const struct timeline_item *item = &q->items[q->item];
+    struct timeline_span *span = q->spans ? &q->spans[q->item] : NULL;
+    if (from != item->place || from == TIMELINE_BOTH) q->r->n_splits++;
+    if (item->streamed) q->r->n_splits++;
+    if (span) span->enter_s = q->now;
+    q->switch_left = switch_cost(item, from);
+    while (q->switch_left > 0)
+        if (!advance(q)) return false;
+    if (span) span->begin_s = q->now;
+    q->cpu_left = item->cpu_s;
+    q->gpu_left = item->gpu_s;
+    q->slot_pending = item->streamed;
+    for (;;) {
+        if (q->slot_pending && q->gpu_left <= 0 && q->n_arrived > copy) {
+            q->gpu_left = item->streamed_s;
+            q->slot_pending = false;
+        }
+        if (q->cpu_left <= 0 && q->gpu_left <= 0 && !q->slot_pending) break;
+        if (q->now > limit_s || !advance(q)) return false;
+    }
+    if (span) span->end_s = q->now;
+    if (item->streamed) q->n_used++;
+    return q->now <= limit_s;
+}
+
+static void begin(struct run *q, const struct timeline_state *start) {
+    q->copy_item = next_streamed(q, 0);
+    for (int i = 0; i < q->n; i++)
+        q->n_copies += q->items[i].streamed;
+    if (start) {
+        q->n_ahead = q->n_streamed = start->n_ahead;
+        q->copy_left = start->left_s;
+        q->n_arrived = q->n_ahead_arrived = start->n_ahead - (start->left_s > 0);
+        for (int i = 0; i < q->n_arrived; i++)
+            q->copy_item = next_streamed(q, q->copy_item + 1);
+    }
+}
+
+static bool run_round(struct run *q, double limit_s) {
+    enum timeline_place from = TIMELINE_CPU;
+    int copy = 0;
+    for (q->item = 0; q->item < q->n; q->item++) {
+        start_copy(q); /* a late one knows now, and a slot may have become free */
+        if (!run_item(q, from, copy, limit_s)) return false;
+        from = q->items[q->item].place;
+        copy += q->items[q->item].streamed;
+    }
+    start_copy(q);
+    q->switch_left = from == TIMELINE_CPU ? 0 : q->m->end_s;
+    while (q->switch_left > 0)
+        if (!advance(q)) return false;
+    q->r->n_splits += from != TIMELINE_CPU;
+    q->r->state = (struct timeline_state){q->n_streamed - copy, q->copy_left};
+    return q->now <= limit_s;
+}
+
+/* What note_copy writes for copies of the next round is a round later than this round's, which
+ * began (and, of those that had arrived, ended) before: called before and after the round. */
+static void place_ahead(const struct run *q, bool after) {
+    for (int i = 0, copy = 0; copy < q->n_ahead && i < q->n; i++) {
+        if (!q->items[i].streamed) continue;
+        double *times[] = {&q->spans[i].copy_begin_s, &q->spans[i].copy_end_s};
+        for (int k = 0; k < 1 + (copy < q->n_ahead_arrived); k++) {
+            if (!after)
+                *times[k] = NOT_YET;
+            else
+                *times[k] = *times[k] >= 0 ? *times[k] - q->now : 0;
+        }
+        copy++;
+    }
+}
+
+void timeline_round(const struct timeline_item *items, int n, const struct timeline_machine *m,
+                    const struct timeline_state *start, double limit_s,
+                    struct timeline_result *result, struct timeline_span *spans) {
+    *result = (struct timeline_result){0};
+    for (int i = 0; spans && i < n; i++)
+        spans[i] = (struct timeline_span){0};
+    struct run q = {.items = items, .n = n, .m = m, .spans = spans, .r = result};
+    begin(&q, start);
+    if (spans) place_ahead(&q, false);
+    result->round_s = run_round(&q, limit_s) ? q.now : HUGE_VAL;
+    if (spans) place_ahead(&q, true);
+}
+
+/* Everything that can be ahead is there: where most rounds end up that do not keep the engine busy.
+ */
+static struct timeline_state all_ahead(const struct timeline_item *items, int n,
+                                       const struct timeline_machine *m) {
+    struct timeline_state state = {0};
+    for (int i = 0; i < n && state.n_ahead < m->n_slots; i++) {
+        if (items[i].late) break;
+        state.n_ahead += items[i].streamed;
+    }
+    return state;
+}
+
+void timeline_periodic(const struct timeline_item *items, int n, const struct timeline_machine *m,
+                       double limit_s, struct timeline_result *result,
+                       struct timeline_span *spans) {
+    struct timeline_state state = all_ahead(items, n, m);
+    int n_events = 0;
+    for (int i = 0; i < MAX_ROUNDS; i++) {
+        timeline_round(items, n, m, &state, limit_s, result, spans);
+        n_events += result->n_events;
+        bool same = result->state.n_ahead == state.n_ahead &&
+                    fabs(result->state.left_s - state.left_s) <= SAME * result->round_s;
+        if (same || !(result->round_s < HUGE_VAL)) break;
+        state = result->state;
+    }
+    result->n_events = n_events;
+}

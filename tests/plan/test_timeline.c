@@ -1,0 +1,342 @@
+/* The event evaluator: hand-made rounds, the closed recurrence where nobody hinders anybody, and a
+ * clock of small ticks where they do. */
+#include "plan/timeline.h"
+#include "base/rng.h"
+#include "support.h"
+
+#include <math.h>
+
+#define NEAR(a, b) assert_true(near_to(a, b))
+
+static bool near_to(double a, double b) {
+    return fabs(a - b) <= 1e-9 * (1 + fabs(b));
+}
+
+static struct timeline_item on_cpu(double cpu_s) {
+    return (struct timeline_item){.place = TIMELINE_CPU, .cpu_s = cpu_s};
+}
+static struct timeline_item on_gpu(double gpu_s) {
+    return (struct timeline_item){.place = TIMELINE_GPU, .gpu_s = gpu_s};
+}
+static struct timeline_item streamed(double gpu_s, double copy_s) {
+    return (struct timeline_item){
+        .place = TIMELINE_GPU, .streamed = true, .streamed_s = gpu_s, .copy_s = copy_s};
+}
+static void set_costs(struct timeline_item *items, int n, double up, double down, double both) {
+    for (int i = 0; i < n; i++)
+        items[i].up_s = up, items[i].down_s = down, items[i].exchange_s = both;
+}
+
+static void without_streaming_it_is_the_sum(void **state) {
+    (void)state;
+    struct timeline_item items[] = {on_cpu(5),
+                                    on_gpu(2),
+                                    on_gpu(1),
+                                    on_cpu(3),
+                                    {.place = TIMELINE_BOTH, .cpu_s = 2, .gpu_s = 4},
+                                    {.place = TIMELINE_BOTH, .cpu_s = 3, .gpu_s = 1},
+                                    on_gpu(1)};
+    set_costs(items, 7, 0.25, 0.5, 0.125);
+    struct timeline_machine m = timeline_machine_ideal(0);
+    m.end_s = 0.75;
+    struct timeline_result r;
+    struct timeline_span spans[7];
+    timeline_round(items, 7, &m, NULL, HUGE_VAL, &r, spans);
+    /* up, -, -, down, up, exchange, up, end */
+    NEAR(r.round_s, 5 + .25 + 2 + 1 + .5 + 3 + .25 + 4 + .125 + 3 + .25 + 1 + .75);
+    NEAR(r.switch_s, .25 + .5 + .25 + .125 + .25 + .75);
+    NEAR(r.cpu_busy_s, 5 + 3 + 2 + 3);
+    NEAR(r.gpu_busy_s, 2 + 1 + 4 + 1 + 1);
+    assert_int_equal(r.n_splits, 6);
+    assert_true(r.exposed_s == 0 && r.copy_busy_s == 0);
+    NEAR(spans[3].enter_s, 8.25);
+    NEAR(spans[3].begin_s, 8.75);
+    NEAR(spans[3].end_s, 11.75);
+}
+
+static void a_copy_hides_behind_what_comes_before(void **state) {
+    (void)state;
+    struct timeline_item items[] = {on_cpu(5), streamed(1, 4), on_cpu(1), streamed(1, 4)};
+    struct timeline_machine m = timeline_machine_ideal(2);
+    struct timeline_result r;
+    struct timeline_span spans[4];
+    timeline_round(items, 4, &m, NULL, HUGE_VAL, &r, spans);
+    NEAR(r.round_s, 9); /* the second copy ends at 8, a second after it is asked for */
+    NEAR(r.exposed_s, 1);
+    NEAR(r.copy_busy_s, 9); /* and the engine goes on with the next round's first */
+    assert_int_equal(r.state.n_ahead, 1);
+    NEAR(r.state.left_s, 3);
+    NEAR(spans[1].copy_end_s, 4);
+    NEAR(spans[3].copy_begin_s, 4);
+    NEAR(spans[3].copy_end_s, 8);
+    m.n_slots = 1; /* the second copy waits for the slot until 6 */
+    timeline_round(items, 4, &m, NULL, HUGE_VAL, &r, NULL);
+    NEAR(r.round_s, 11);
+    NEAR(r.exposed_s, 3);
+    m.n_slots = 0;
+    timeline_round(items, 4, &m, NULL, HUGE_VAL, &r, NULL);
+    assert_true(isinf(r.round_s));
+}
+
+static void rounds_in_a_row_copy_ahead(void **state) {
+    (void)state;
+    struct timeline_item items[] = {streamed(1, 3), on_cpu(5)};
+    struct timeline_machine m = timeline_machine_ideal(1);
+    struct timeline_result r;
+    struct timeline_span spans[2];
+    timeline_round(items, 2, &m, NULL, HUGE_VAL, &r, spans);
+    NEAR(r.round_s, 9);
+    timeline_periodic(items, 2, &m, HUGE_VAL, &r, spans);
+    NEAR(r.round_s, 6);
+    NEAR(spans[0].copy_begin_s, 1 - 6);
+    NEAR(spans[0].copy_end_s, 4 - 6);
+    /* the engine is what binds: of each round it takes all */
+    struct timeline_item all[] = {streamed(1, 3), streamed(1, 2), streamed(1, 4)};
+    m.n_slots = 2;
+    timeline_periodic(all, 3, &m, HUGE_VAL, &r, NULL);
+    NEAR(r.round_s, 9);
+    NEAR(r.copy_busy_s, 9);
+}
+
+static void a_late_copy_waits_for_the_choice(void **state) {
+    (void)state;
+    struct timeline_item items[] = {on_gpu(5), streamed(1, 3), on_gpu(1)};
+    items[1].late = true;
+    items[1].gpu_s = 2; /* experts that the device holds come first */
+    struct timeline_machine m = timeline_machine_ideal(4);
+    struct timeline_result r;
+    timeline_periodic(items, 3, &m, HUGE_VAL, &r, NULL);
+    NEAR(r.round_s, 5 + 3 + 1 + 1);
+    NEAR(r.exposed_s, 1);
+    assert_int_equal(r.state.n_ahead, 0);
+}
+
+static void they_hinder_each_other_only_while_both_run(void **state) {
+    (void)state;
+    struct timeline_item items[] = {on_cpu(6), streamed(1, 4)};
+    struct timeline_machine m = timeline_machine_ideal(1);
+    m.cpu_speed_copying = 0.5;
+    m.copy_speed_cpu = 0.8;
+    struct timeline_result r;
+    timeline_round(items, 2, &m, NULL, HUGE_VAL, &r, NULL);
+    /* the copy takes 5, in which the CPU does 2.5; the other 3.5 alone */
+    NEAR(r.round_s, 5 + 3.5 + 1);
+    /* shared memory: a divided item, the GPU done after 4 / 0.5, the CPU's 6 at 0.75 until then */
+    struct timeline_item both = {.place = TIMELINE_BOTH, .cpu_s = 7, .gpu_s = 4};
+    m = timeline_machine_ideal(0);
+    m.cpu_speed_gpu = 0.75;
+    m.gpu_speed_cpu = 0.5;
+    timeline_round(&both, 1, &m, NULL, HUGE_VAL, &r, NULL);
+    NEAR(r.round_s, 8 + 1);
+}
+
+static void it_gives_up_beyond_the_limit(void **state) {
+    (void)state;
+    struct timeline_item items[] = {on_cpu(5), on_cpu(5)};
+    struct timeline_machine m = timeline_machine_ideal(0);
+    struct timeline_result r;
+    timeline_round(items, 2, &m, NULL, 10, &r, NULL);
+    NEAR(r.round_s, 10);
+    timeline_round(items, 2, &m, NULL, 9.9, &r, NULL);
+    assert_true(isinf(r.round_s));
+}
+
+/* ---- against others ---- */
+
+enum { N = 9 };
+
+static void random_items(struct rng *rng, struct timeline_item *items) {
+    for (int i = 0; i < N; i++) {
+        double x = 0.2 + 2 * rng_unit(rng), y = 0.1 + rng_unit(rng), w = 3 * rng_unit(rng);
+        switch (rng_below(rng, 5)) {
+        case 0:
+            items[i] = on_cpu(x);
+            break;
+        case 1:
+            items[i] = on_gpu(y);
+            break;
+        case 2:
+            items[i] = (struct timeline_item){.place = TIMELINE_BOTH, .cpu_s = x, .gpu_s = y};
+            break;
+        case 3:
+            items[i] = streamed(y, w);
+            break;
+        default:
+            items[i] = streamed(y, w);
+            items[i].place = TIMELINE_BOTH;
+            items[i].cpu_s = x;
+            items[i].gpu_s = rng_unit(rng);
+            items[i].late = rng_below(rng, 2);
+        }
+    }
+    set_costs(items, N, 0.1 * rng_unit(rng), 0.1 * rng_unit(rng), 0.1 * rng_unit(rng));
+}
+
+static double entering(const struct timeline_item *item, enum timeline_place from) {
+    if (from == TIMELINE_BOTH && item->place == TIMELINE_BOTH) return item->exchange_s;
+    if (from == item->place) return 0;
+    bool up = from == TIMELINE_CPU || (from == TIMELINE_BOTH && item->place == TIMELINE_GPU);
+    return up ? item->up_s : item->down_s;
+}
+
+/* Where nobody hinders anybody: copy k ends at max(engine, slot, choice) + w, its item waits. */
+static double recurrence(const struct timeline_item *items, int n, int n_slots) {
+    double t = 0, engine = 0, freed[N] = {0};
+    int copies = 0;
+    enum timeline_place from = TIMELINE_CPU;
+    for (int i = 0; i < n; i++) {
+        const struct timeline_item *x = &items[i];
+        double asked = t, arrived = 0, begin = t + entering(x, from);
+        if (x->streamed) {
+            double slot = copies >= n_slots ? freed[copies - n_slots] : 0;
+            engine = fmax(fmax(engine, slot), x->late ? asked : 0) + x->copy_s;
+            arrived = engine;
+        }
+        double gpu = begin + x->gpu_s;
+        if (x->streamed) gpu = fmax(gpu, arrived) + x->streamed_s;
+        t = fmax(begin + x->cpu_s, gpu);
+        if (x->streamed) freed[copies++] = t;
+        from = x->place;
+    }
+    return t;
+}
+
+static void it_agrees_with_the_recurrence(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 3);
+    for (int trial = 0; trial < 2000; trial++) {
+        struct timeline_item items[N];
+        random_items(&rng, items);
+        struct timeline_machine m = timeline_machine_ideal(1 + (int)rng_below(&rng, 4));
+        struct timeline_result r;
+        timeline_round(items, N, &m, NULL, HUGE_VAL, &r, NULL);
+        NEAR(r.round_s, recurrence(items, N, m.n_slots));
+    }
+}
+
+/* All of it once more, by ticks: what runs during a tick runs at the speeds of its beginning. */
+struct ticker {
+    const struct timeline_item *items;
+    const struct timeline_machine *m;
+    int item, copy_item, begun, arrived, used;
+    double switch_left, cpu_left, gpu_left, copy_left;
+    bool entered, began, pending;
+};
+
+/* Copies of this round, then of the next. */
+static void tick_copies(struct ticker *k, double dt, double speed) {
+    if (k->copy_left > 0) {
+        k->copy_left -= dt * speed;
+        if (k->copy_left <= 0) k->arrived++, k->copy_item++;
+    }
+    while (k->copy_item < 2 * N && !k->items[k->copy_item % N].streamed)
+        k->copy_item++;
+    if (k->copy_left > 0 || k->copy_item == 2 * N || k->begun - k->used == k->m->n_slots) return;
+    const struct timeline_item *x = &k->items[k->copy_item % N];
+    if (x->late && k->item < k->copy_item) return;
+    k->copy_left = x->copy_s;
+    k->begun++;
+}
+
+static bool tick_item(struct ticker *k, enum timeline_place *from, int *number) {
+    const struct timeline_item *x = &k->items[k->item];
+    if (!k->entered) k->switch_left = entering(x, *from), k->entered = true;
+    if (k->switch_left > 0) return false;
+    if (!k->began) k->cpu_left = x->cpu_s, k->gpu_left = x->gpu_s, k->pending = x->streamed;
+    k->began = true;
+    if (k->pending && k->gpu_left <= 0 && k->arrived > *number)
+        k->gpu_left = x->streamed_s, k->pending = false;
+    if (k->cpu_left > 0 || k->gpu_left > 0 || k->pending) return false;
+    if (x->streamed) k->used++, ++*number;
+    *from = x->place;
+    k->item++;
+    k->entered = k->began = false;
+    return true;
+}
+
+static double by_ticks(const struct timeline_item *items, const struct timeline_machine *m,
+                       double dt) {
+    struct ticker k = {.items = items, .m = m};
+    enum timeline_place from = TIMELINE_CPU;
+    int number = 0;
+    for (int n = 0;; n++) {
+        tick_copies(&k, 0, 1);
+        while (k.item < N && tick_item(&k, &from, &number))
+            ;
+        if (k.item == N) return n * dt;
+        bool cpu = k.cpu_left > 0 && k.began, gpu = k.gpu_left > 0 && k.began;
+        double cpu_speed = k.copy_left > 0 ? m->cpu_speed_copying : 1;
+        if (gpu) cpu_speed *= m->cpu_speed_gpu;
+        if (k.switch_left > 0) k.switch_left -= dt;
+        if (cpu) k.cpu_left -= dt * cpu_speed;
+        if (gpu) k.gpu_left -= dt * (cpu ? m->gpu_speed_cpu : 1);
+        tick_copies(&k, dt, cpu ? m->copy_speed_cpu : 1);
+    }
+}
+
+static void it_agrees_with_a_ticking_clock(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 5);
+    const double dt = 2e-4;
+    for (int trial = 0; trial < (TEST_SANITIZED ? 30 : 200); trial++) {
+        struct timeline_item items[N];
+        random_items(&rng, items);
+        struct timeline_machine m = {.n_slots = 1 + (int)rng_below(&rng, 4),
+                                     .cpu_speed_copying = 0.3 + 0.7 * rng_unit(&rng),
+                                     .copy_speed_cpu = 0.3 + 0.7 * rng_unit(&rng),
+                                     .cpu_speed_gpu = 0.5 + 0.5 * rng_unit(&rng),
+                                     .gpu_speed_cpu = 0.5 + 0.5 * rng_unit(&rng)};
+        struct timeline_result r;
+        timeline_round(items, N, &m, NULL, HUGE_VAL, &r, NULL);
+        /* a tick too much for each of some 30 events */
+        double ticked = by_ticks(items, &m, dt);
+        assert_true(fabs(r.round_s - ticked) <= 40 * dt);
+    }
+}
+
+static void shares_add_up(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 8);
+    for (int trial = 0; trial < 500; trial++) {
+        struct timeline_item items[N];
+        random_items(&rng, items);
+        struct timeline_machine m = timeline_machine_ideal(1 + (int)rng_below(&rng, 3));
+        m.copy_speed_cpu = 0.7;
+        m.cpu_speed_copying = 0.6;
+        struct timeline_result r;
+        struct timeline_span spans[N];
+        timeline_periodic(items, N, &m, HUGE_VAL, &r, spans);
+        double covered = r.switch_s + r.exposed_s, t = 0;
+        for (int i = 0; i < N; i++) {
+            assert_true(spans[i].enter_s >= t - 1e-12 && spans[i].begin_s >= spans[i].enter_s &&
+                        spans[i].end_s >= spans[i].begin_s);
+            if (items[i].streamed) {
+                assert_true(spans[i].copy_begin_s <= spans[i].copy_end_s);
+                assert_true(spans[i].copy_end_s <= spans[i].end_s - items[i].streamed_s + 1e-9);
+            }
+            t = spans[i].end_s;
+        }
+        double least = fmax(r.cpu_busy_s, r.gpu_busy_s);
+        assert_true(covered + least <= r.round_s + 1e-9);
+        assert_true(covered + r.cpu_busy_s + r.gpu_busy_s >= r.round_s - 1e-9);
+        assert_true(r.copy_busy_s <= r.round_s + 1e-9);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_streaming_it_is_the_sum),
+        cmocka_unit_test(a_copy_hides_behind_what_comes_before),
+        cmocka_unit_test(rounds_in_a_row_copy_ahead),
+        cmocka_unit_test(a_late_copy_waits_for_the_choice),
+        cmocka_unit_test(they_hinder_each_other_only_while_both_run),
+        cmocka_unit_test(it_gives_up_beyond_the_limit),
+        cmocka_unit_test(it_agrees_with_the_recurrence),
+        cmocka_unit_test(it_agrees_with_a_ticking_clock),
+        cmocka_unit_test(shares_add_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
