@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,22 +111,58 @@ static bool on_cancel(void *user) {
     return interrupt_pending();
 }
 
+/* Variables of the template; what is given by name wins. */
+MUST_CHECK static ats_status read_template_variables(struct talker *t) {
+    const struct flags *f = &t->app->flags;
+    const char *text = flag_text(f, FLAG_TEMPLATE_KWARGS);
+    bool no_thoughts = flag_int(f, FLAG_REASONING_BUDGET) == 0;
+    if (!text && !no_thoughts) return ATS_OK;
+    json_t *object = NULL;
+    ats_status status = text ? json_parse(text, strlen(text), &object) : ATS_OK;
+    if (!text) object = json_object();
+    bool ok = status == ATS_OK && json_is_object(object);
+    if (ok) {
+        if (no_thoughts && !json_object_get(object, "enable_thinking"))
+            json_object_set_new(object, "enable_thinking", json_false());
+        char *printed = json_print(object, false);
+        t->extra = arena_strdup(&t->app->arena, printed);
+        free(printed);
+    }
+    json_decref(object);
+    if (!ok) return fail(ATS_BAD_ARGUMENT, "--chat-template-kwargs takes a JSON object");
+    return ATS_OK;
+}
+
+/* True if the vocabulary has this control token. */
+static bool has_token(const ats_engine *e, const char *name) {
+    int32_t *ids = NULL;
+    size_t n = 0, n_text = 0;
+    if (ats_tokenize(e, name, strlen(name), ATS_TOKENIZE_PARSE_SPECIAL, &ids, &n) != ATS_OK)
+        return false;
+    const char *text = n == 1 ? ats_token_text(e, ids[0], &n_text) : NULL;
+    bool found = text && n_text == strlen(name) && memcmp(text, name, n_text) == 0;
+    ats_free(ids);
+    return found;
+}
+
+static void choose_style(struct talker *t) {
+    enum { AUTO, NONE, HIDDEN }; /* as the flag's choices stand */
+    int how = flag_int(&t->app->flags, FLAG_REASONING_FORMAT);
+    bool harmony = has_token(t->engine, "<|channel|>") && has_token(t->engine, "<|message|>");
+    t->style = how == NONE ? REPLY_PLAIN : harmony ? REPLY_HARMONY : REPLY_THINK;
+    t->shows_thoughts = how == AUTO && t->app->term.out_tty;
+}
+
 ats_status talker_open(struct app *app, struct talker *t) {
     *t = (struct talker){.app = app};
     const struct flags *f = &app->flags;
-    t->extra = flag_text(f, FLAG_TEMPLATE_KWARGS);
-    if (t->extra) {
-        json_t *object = NULL;
-        ats_status status = json_parse(t->extra, strlen(t->extra), &object);
-        bool ok = status == ATS_OK && json_is_object(object);
-        json_decref(object);
-        if (!ok) return fail(ATS_BAD_ARGUMENT, "--chat-template-kwargs takes a JSON object");
-    }
+    TRY(read_template_variables(t));
     ats_options options;
     app_engine_options(app, &options);
     TRY(app_engine_open(app, &options, &t->engine));
     ats_engine_info(t->engine, &t->info);
     ats_engine_set_cancel(t->engine, on_cancel, NULL);
+    if (!flag_on(f, FLAG_NO_TEMPLATE)) choose_style(t);
     TRY(ats_session_open(t->engine, &t->session));
     TRY(read_sampling(t));
     t->stops = read_texts(app, FLAG_REVERSE_PROMPT, &t->n_stops);
@@ -145,12 +182,12 @@ void talker_close(struct talker *t) {
     *t = (struct talker){0};
 }
 
-ats_status talker_render(const struct talker *t, const json_t *messages, int32_t **ids,
-                         size_t *n_ids) {
+ats_status talker_render(struct talker *t, const json_t *messages, int32_t **ids, size_t *n_ids) {
     char *json = json_print(messages, false), *text = NULL;
     ats_status status = ats_chat_render(t->engine, json, t->extra, true, &text);
     free(json);
     if (status != ATS_OK) return status;
+    t->thinks = reply_prompt_thinks(text, strlen(text));
     status = ats_tokenize_chat(t->engine, text, ids, n_ids);
     ats_free(text);
     return status;
@@ -161,6 +198,9 @@ ats_status talker_render(const struct talker *t, const json_t *messages, int32_t
 struct sink {
     struct talker *talker;
     struct answer *answer;
+    struct reply reply;
+    size_t n_written[N_REPLY_PARTS];
+    bool dimmed;
 };
 
 /* A character of the model may be an escape sequence; only a terminal minds. */
@@ -173,6 +213,45 @@ MUST_CHECK static ats_status write_text(const struct app *app, const char *text,
     return status;
 }
 
+MUST_CHECK static ats_status write_part(struct sink *sink, enum reply_part part) {
+    const struct buf *text = &sink->answer->parts[part];
+    size_t from = sink->n_written[part];
+    sink->n_written[part] = text->len;
+    if (from == text->len) return ATS_OK;
+    return write_text(sink->talker->app, text->data + from, text->len - from);
+}
+
+/* Dim, or in brackets where there is no colour. */
+MUST_CHECK static ats_status set_dimmed(struct sink *sink, bool dimmed) {
+    if (sink->dimmed == dimmed) return ATS_OK;
+    sink->dimmed = dimmed;
+    bool colour = sink->talker->app->term.colour;
+    const char *text = dimmed ? colour ? "\033[2m" : "[" : colour ? "\033[0m\n\n" : "]\n\n";
+    return app_write(text, strlen(text));
+}
+
+/* What is new since the last time; thoughts come before the answer. */
+MUST_CHECK static ats_status write_parts(struct sink *sink) {
+    const struct answer *a = sink->answer;
+    if (sink->talker->shows_thoughts &&
+        a->parts[REPLY_THOUGHT].len > sink->n_written[REPLY_THOUGHT]) {
+        TRY(set_dimmed(sink, true));
+        TRY(write_part(sink, REPLY_THOUGHT));
+    }
+    if (a->parts[REPLY_ANSWER].len > sink->n_written[REPLY_ANSWER]) TRY(set_dimmed(sink, false));
+    return write_part(sink, REPLY_ANSWER);
+}
+
+/* A control token has no text, but may say where a part ends. */
+static void take_control(struct sink *sink, int32_t token) {
+    size_t n = 0;
+    const char *name = ats_token_text(sink->talker->engine, token, &n);
+    if (!name || !reply_knows_control(name, n)) return;
+    char text[32];
+    snprintf(text, sizeof text, "%.*s", (int)n, name);
+    reply_push_control(&sink->reply, text, sink->answer->parts);
+}
+
 static bool on_text(void *user, const char *text, size_t n_bytes, int32_t token) {
     struct sink *sink = user;
     struct answer *a = sink->answer;
@@ -182,9 +261,9 @@ static bool on_text(void *user, const char *text, size_t n_bytes, int32_t token)
         GROW(a->ids, a->n_ids, a->cap_ids, 1);
         a->ids[a->n_ids++] = token;
     }
-    buf_add(&a->text, text, n_bytes);
-    if (sink->talker->stream && n_bytes > 0)
-        a->write_status = write_text(sink->talker->app, text, n_bytes);
+    reply_push(&sink->reply, text, n_bytes, a->parts);
+    if (n_bytes == 0 && token >= 0) take_control(sink, token);
+    if (sink->talker->stream) a->write_status = write_parts(sink);
     return a->write_status == ATS_OK && !interrupt_pending();
 }
 
@@ -203,18 +282,32 @@ MUST_CHECK static ats_status check_room(const struct talker *t, size_t n_ids) {
 
 static void answer_clear(struct answer *a) {
     struct answer kept = *a;
-    buf_clear(&kept.text);
-    *a = (struct answer){.text = kept.text, .ids = kept.ids, .cap_ids = kept.cap_ids};
+    *a = (struct answer){.ids = kept.ids, .cap_ids = kept.cap_ids};
+    for (int i = 0; i < N_REPLY_PARTS; i++) {
+        buf_clear(&kept.parts[i]);
+        a->parts[i] = kept.parts[i];
+    }
 }
 
 void answer_free(struct answer *a) {
-    buf_free(&a->text);
+    for (int i = 0; i < N_REPLY_PARTS; i++)
+        buf_free(&a->parts[i]);
     free(a->ids);
     *a = (struct answer){0};
 }
 
+static void finish_parts(struct sink *sink) {
+    struct answer *a = sink->answer;
+    reply_flush(&sink->reply, a->parts);
+    reply_close(&sink->reply);
+    if (!sink->talker->stream || a->write_status != ATS_OK) return;
+    a->write_status = write_parts(sink);
+    if (a->write_status == ATS_OK) a->write_status = set_dimmed(sink, false);
+}
+
 MUST_CHECK static ats_status generate(struct talker *t, ats_sampler *sampler, struct answer *a) {
-    struct sink sink = {t, a};
+    struct sink sink = {.talker = t, .answer = a};
+    reply_open(&sink.reply, t->style, t->thinks);
     ats_generation g = {.max_tokens = t->max_tokens,
                         .ignore_end = t->ignore_end,
                         .stops = t->stops,
@@ -223,6 +316,7 @@ MUST_CHECK static ats_status generate(struct talker *t, ats_sampler *sampler, st
                         .user = &sink};
     ats_status status = ats_generate(t->session, sampler, &g);
     uint64_t end = clock_ns();
+    finish_parts(&sink);
     if (!a->first_at_ns) a->first_at_ns = end;
     a->first_ns = a->first_at_ns - a->started_ns;
     /* the end token has no text; stopped by its length, the session evaluates one token more */
@@ -230,7 +324,7 @@ MUST_CHECK static ats_status generate(struct talker *t, ats_sampler *sampler, st
     a->n_tokens = g.n_tokens;
     a->stop = g.stop;
     a->interrupted = interrupt_pending();
-    if (status == ATS_CANCELLED && a->text.len > 0) { /* between two tokens: keep what is there */
+    if (status == ATS_CANCELLED && a->n_ids > 0) { /* between two tokens: keep what is there */
         a->stop = ATS_STOP_CALLER;
         a->n_tokens = (int)a->n_ids;
         status = ATS_OK;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "app/common.h"
+#include "text/reply.h"
 
 struct talker {
     struct app *app;
@@ -18,13 +19,16 @@ struct talker {
     int n_stops;
     int max_tokens;
     bool ignore_end;
-    bool stream;       /* write the text to standard output as it comes */
-    const char *extra; /* JSON of --chat-template-kwargs, or NULL */
+    bool stream;            /* write the text to standard output as it comes */
+    const char *extra;      /* JSON object of template variables, or NULL */
+    enum reply_style style; /* of the replies to what talker_render made; else REPLY_PLAIN */
+    bool thinks;            /* the last prompt opened the thoughts itself */
+    bool shows_thoughts;    /* streams them, too */
 };
 
 struct answer {
-    struct buf text;
-    int32_t *ids; /* (n_ids) generated, as far as they were reported */
+    struct buf parts[N_REPLY_PARTS]; /* of the reply, whole */
+    int32_t *ids;                    /* (n_ids) generated, as far as they were reported */
     size_t n_ids, cap_ids;
     size_t n_prompt, n_reused;
     int n_tokens; /* generated, the end token included */
@@ -41,7 +45,7 @@ MUST_CHECK ats_status talker_open(struct app *app, struct talker *out);
 void talker_close(struct talker *t);
 
 /* Ids of a chat's messages with the generation prompt. Owned (ats_free). */
-MUST_CHECK ats_status talker_render(const struct talker *t, const json_t *messages, int32_t **ids,
+MUST_CHECK ats_status talker_render(struct talker *t, const json_t *messages, int32_t **ids,
                                     size_t *n_ids);
 /* CONTEXT_FULL, with a text that says what to do, if ids leave no room for an answer. CANCELLED if
  * interrupted before the first token; later it is an answer cut short (interrupted). seed_offset:
@@ -49,6 +53,10 @@ MUST_CHECK ats_status talker_render(const struct talker *t, const json_t *messag
 MUST_CHECK ats_status talker_answer(struct talker *t, const int32_t *ids, size_t n_ids,
                                     uint64_t seed_offset, struct answer *out);
 void answer_free(struct answer *a);
+/* The answer without thoughts. */
+static inline const struct buf *answer_text(const struct answer *a) {
+    return &a->parts[REPLY_ANSWER];
+}
 
 /* "load 0.12 s | prefill 45 tok 812.3 tok/s | decode 128 tok 166.0 tok/s | first token 0.06 s" */
 struct timing {

@@ -66,7 +66,7 @@ static bool answer(struct chat *c) {
         return false;
     }
     if (status != ATS_OK) {
-        if (a->text.len) fputc('\n', stdout);
+        if (a->n_ids) fputc('\n', stdout);
         tell_failure(c, status);
         return false;
     }
@@ -75,7 +75,12 @@ static bool answer(struct chat *c) {
     c->last = (struct timing){0};
     timing_add(&c->last, t, a);
     timing_add(&c->total, t, a);
-    json_array_append_new(c->messages, chat_message("assistant", buf_str(&a->text)));
+    json_t *message = chat_message("assistant", buf_str(answer_text(a)));
+    const struct buf *thought = &a->parts[REPLY_THOUGHT]; /* a template may want it again */
+    if (thought->len)
+        json_object_set_new(message, "reasoning_content",
+                            json_string_replaced(thought->data, thought->len));
+    json_array_append_new(c->messages, message);
     if (a->stop == ATS_STOP_CONTEXT)
         app_note(t->app, "the context of %d tokens is full: /reset, or start again with -c %d",
                  t->info.n_ctx, 2 * t->info.n_ctx);

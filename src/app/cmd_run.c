@@ -48,8 +48,8 @@ MUST_CHECK static ats_status check_flags(const struct app *app, bool has_prompt)
     return ATS_OK;
 }
 
-MUST_CHECK static ats_status prompt_ids(const struct talker *t, const struct buf *prompt,
-                                        int32_t **ids, size_t *n_ids) {
+MUST_CHECK static ats_status prompt_ids(struct talker *t, const struct buf *prompt, int32_t **ids,
+                                        size_t *n_ids) {
     const struct flags *f = &t->app->flags;
     if (flag_on(f, FLAG_NO_TEMPLATE))
         return ats_tokenize(t->engine, buf_str(prompt), prompt->len, ATS_TOKENIZE_SPECIAL, ids,
@@ -63,11 +63,18 @@ MUST_CHECK static ats_status prompt_ids(const struct talker *t, const struct buf
     return status;
 }
 
+static json_t *part_json(const struct answer *a, enum reply_part part) {
+    return json_string_replaced(buf_str(&a->parts[part]), a->parts[part].len);
+}
+
 static int print_answer_json(const struct talker *t, const struct answer *a,
                              const struct timing *timing) {
     json_t *o = app_json(t->app), *ids = json_array(), *tokens = json_object();
     json_object_set_new(o, "model", json_string_replaced(t->app->model, strlen(t->app->model)));
-    json_object_set_new(o, "text", json_string_replaced(buf_str(&a->text), a->text.len));
+    json_object_set_new(o, "text", part_json(a, REPLY_ANSWER));
+    if (a->parts[REPLY_THOUGHT].len)
+        json_object_set_new(o, "reasoning_content", part_json(a, REPLY_THOUGHT));
+    if (a->parts[REPLY_CALL].len) json_object_set_new(o, "tool_call", part_json(a, REPLY_CALL));
     json_object_set_new(o, "stop", json_string(stop_name(a->stop)));
     json_object_set_new(tokens, "prompt", json_integer((json_int_t)a->n_prompt));
     json_object_set_new(tokens, "generated", json_integer(a->n_tokens));
@@ -86,10 +93,11 @@ static int finish_answer(struct talker *t, const struct answer *a) {
     struct app *app = t->app;
     struct timing timing = {0};
     timing_add(&timing, t, a);
+    const struct buf *text = answer_text(a);
     int code = EXIT_OK;
     if (app->json)
         code = print_answer_json(t, a, &timing);
-    else if (app->term.out_tty || !a->text.len || a->text.data[a->text.len - 1] != '\n')
+    else if (app->term.out_tty || !text->len || text->data[text->len - 1] != '\n')
         code = app_print(app, "\n", 1);
     if (a->stop == ATS_STOP_CONTEXT)
         app_note(app, "stopped: the context of %d tokens is full; -c enlarges it", t->info.n_ctx);

@@ -262,6 +262,19 @@ const struct flag flag_table[N_FLAGS] = {
                               .kind = FLAG_TEXT, .group = GROUP_TEXT, .commands = RUN,
                               .llama_env = "CHAT_TEMPLATE_KWARGS",
                               .help = "further variables of the chat template, a JSON object"},
+    [FLAG_REASONING_FORMAT] = {.names = {"--reasoning-format"}, .value = "HOW",
+                               .kind = FLAG_CHOICE, .group = GROUP_TEXT, .commands = RUN,
+                               .choices = "auto|none|hidden", .default_value = "auto",
+                               .llama_env = "THINK",
+                               .help = "thoughts of the model: auto: dimmed before the answer (on a "
+                                       "terminal, or by themselves in --json), none: as part of "
+                                       "the text, hidden: not shown"},
+    [FLAG_REASONING_BUDGET] = {.names = {"--reasoning-budget"}, .value = "N",
+                               .kind = FLAG_INTEGER, .group = GROUP_TEXT, .commands = RUN,
+                               .min = -1, .max = 0, .default_value = "-1",
+                               .llama_env = "THINK_BUDGET",
+                               .help = "0: asks the template for an answer without thoughts; -1: "
+                                       "as the model likes"},
     [FLAG_REVERSE_PROMPT] = {.names = {"-r", "--reverse-prompt", "--stop"}, .value = "TEXT",
                              .kind = FLAG_TEXTS, .group = GROUP_TEXT, .commands = RUN,
                              .help = "end the answer before this text; may be repeated"},

@@ -87,6 +87,7 @@ static int clean(void **state) {
     (void)state;
     spawn_env("FAKE_ANSWER");
     spawn_env("FAKE_ENDLESS");
+    spawn_env("NO_COLOR");
     buf_free(&t.seen);
     return 0;
 }
@@ -198,6 +199,28 @@ static void assert_message(const json_t *chat, size_t i, const char *role, const
     assert_non_null(m);
     assert_string_equal(json_string_value(test_json_get(m, "role")), role);
     assert_string_equal(json_string_value(test_json_get(m, "content")), content);
+}
+
+static void thoughts_are_dimmed_and_kept_apart(void **state) {
+    (void)state;
+    spawn_env("FAKE_ANSWER=<think>\nso\n</think>\n\nfour");
+    spawn_env("NO_COLOR=1");
+    START("run", "m");
+    expect("> ");
+    type("hi\n");
+    expect("[so]\r\n\r\nfour");
+    expect("> ");
+    json_t *chat = saved();
+    assert_message(chat, 1, "assistant", "four");
+    const json_t *m = json_array_get(test_json_get(chat, "messages"), 1);
+    assert_string_equal(json_string_value(test_json_get(m, "reasoning_content")), "so");
+    json_decref(chat);
+    quit();
+    START("run", "m", "--reasoning-format", "hidden");
+    expect("> ");
+    type("hi\n");
+    expect("hi\r\nfour");
+    quit();
 }
 
 static void messages_of_several_lines_are_joined(void **state) {
@@ -362,6 +385,7 @@ static void loading_shows_a_bar(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_chat_answers_and_keeps_the_prefix),
+        CASE(thoughts_are_dimmed_and_kept_apart),
         CASE(ctrl_c_stops_the_answer_and_not_the_program),
         CASE(ctrl_c_twice_at_the_empty_prompt_leaves),
         CASE(ctrl_d_leaves),

@@ -250,6 +250,23 @@ static void json_tells_text_tokens_stop_and_times(void **state) {
     json_decref(o);
 }
 
+static void thoughts_are_no_part_of_the_answer(void **state) {
+    (void)state;
+    spawn_env("FAKE_ANSWER=<think>\nso so\n</think>\n\nfour");
+    SPAWN(&s, NULL, "run", "m", "-p", "hi", "--json");
+    json_t *o = answer("run");
+    assert_string_equal(text_at(o, "text"), "four");
+    assert_string_equal(text_at(o, "reasoning_content"), "so so");
+    json_decref(o);
+    SPAWN(&s, NULL, "run", "m", "-p", "hi", "-q");
+    assert_string_equal(buf_str(&s.out), "four\n");
+    SPAWN(&s, NULL, "run", "m", "-p", "hi", "-q", "--reasoning-format", "none");
+    assert_string_equal(buf_str(&s.out), "<think>\nso so\n</think>\n\nfour\n");
+    SPAWN(&s, NULL, "run", "m", "-p", "hi", "-q", "--no-template");
+    assert_string_equal(buf_str(&s.out), "<think>\nso so\n</think>\n\nfour\n");
+    spawn_env("FAKE_ANSWER");
+}
+
 static void stop_strings_and_lengths_end_the_answer(void **state) {
     (void)state;
     spawn_env("FAKE_ANSWER=one two\nthree");
@@ -583,6 +600,7 @@ int main(void) {
         cmocka_unit_test(an_answer_goes_to_standard_output_and_figures_to_standard_error),
         cmocka_unit_test(the_prompt_is_put_together_from_flag_file_and_standard_input),
         cmocka_unit_test(json_tells_text_tokens_stop_and_times),
+        cmocka_unit_test(thoughts_are_no_part_of_the_answer),
         cmocka_unit_test(stop_strings_and_lengths_end_the_answer),
         cmocka_unit_test(streamed_text_is_that_of_the_whole_answer),
         cmocka_unit_test(bytes_that_are_not_utf8_do_not_break_json),
