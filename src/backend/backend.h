@@ -127,6 +127,16 @@ struct backend_wait {
     uint64_t value;
 };
 
+/* When work ran, by now()'s clock. */
+struct backend_times {
+    uint64_t begin_ns, end_ns;
+};
+/* What a device has done since it was opened. */
+struct backend_counters {
+    uint64_t n_submissions; /* calls that handed work to a driver; without one, segments */
+    uint64_t thread_ns;     /* of timed rounds: host work in a thread of its own, waits left out */
+};
+
 struct backend_vtable {
     void (*close)(struct backend *b);
     /* Nanoseconds of this device's clock: the only time the executor knows. */
@@ -163,12 +173,21 @@ struct backend_vtable {
                          const struct backend_wait *waits, int n_waits, uint64_t value);
     /* Returns when the timeline has reached value, or with the error that stopped it. */
     ats_status (*wait)(struct backend *b, uint64_t value);
+    /* Between rounds: segments submitted from now on are timed, or (as at first) not, which costs
+     * them nothing. Said again, it sets a device's clock anew, which may drift from the host's. */
+    void (*set_timed)(struct backend *b, bool timed);
+    /* When the last run of s began and ended, after its value was waited for. False: it was not
+     * timed, or the device cannot tell. */
+    bool (*segment_times)(struct backend *b, const struct backend_segment *s,
+                          struct backend_times *out);
+    void (*counters)(struct backend *b, struct backend_counters *out);
 };
 
 struct backend {
     const struct backend_vtable *fn;
     const char *name; /* "cpu", "cpu1" */
     bool driven;      /* submit does the work in the caller's thread */
+    bool gpu;         /* a GPU or what stands for one: what goes there crosses a link */
 };
 
 struct backend_options {

@@ -280,6 +280,30 @@ static void run_hops(struct rig *r, int n, struct backend_segment *const *segmen
     }
 }
 
+/* Hops follow each other, by the clocks as well: exactly on one device, else as far as two clocks
+ * are known to agree. */
+static void check_hop_times(struct rig *r, int n, struct backend_segment *const *segments,
+                            bool timed, uint64_t start) {
+    const uint64_t slack = 1000000;
+    uint64_t before = start, end[MAX_DEVICES] = {0}, now = r[0].b->fn->now(r[0].b);
+    for (int i = 0; i < HOPS; i++) {
+        struct backend_times t;
+        struct backend *b = r[i % n].b;
+        assert_int_equal(b->fn->segment_times(b, segments[i], &t), timed);
+        if (!timed) continue;
+        assert_true(t.begin_ns >= start && t.begin_ns <= t.end_ns && t.end_ns <= now + slack);
+        assert_true(t.begin_ns >= end[i % n]);
+        assert_true(t.begin_ns + slack >= before);
+        end[i % n] = before = t.end_ns;
+    }
+    for (int d = 0; d < n; d++) {
+        struct backend_counters c;
+        r[d].b->fn->counters(r[d].b, &c);
+        /* a hop is small: one call hands it over, as one clears the clocks */
+        assert_true(c.n_submissions >= (uint64_t)(HOPS / n));
+    }
+}
+
 /* Devices `first`, `first` + 2, ... are of the kind under test. */
 static void check_hops(int n, bool driven, int first) {
     struct rig r[MAX_DEVICES];
@@ -305,7 +329,12 @@ static void check_hops(int n, bool driven, int first) {
         for (int c = 0; c < 64; c++)
             rig_line(&r[0], 0, line)[c] = 0, rig_line(&r[0], 15, line)[c] = 1;
     for (int turn = 1; turn <= TURNS; turn++) {
+        bool timed = turn % 3 == 2;
+        uint64_t start = r[0].b->fn->now(r[0].b);
+        for (int d = 0; d < n; d++)
+            r[d].b->fn->set_timed(r[d].b, timed);
         run_hops(r, n, segments, &round.round);
+        check_hop_times(r, n, segments, timed, start);
         for (int line = 0; line < 4; line++)
             for (int c = 0; c < 64; c++)
                 assert_true(rig_line(&r[0], 0, line)[c] == (float)(turn * HOPS));
@@ -453,6 +482,30 @@ static void the_host_s_copy_of_the_exchange_serves_too(void **state) {
     setenv("ATSINFER_VK_DISABLE", "", 1);
 }
 
+/* Time without the driver's help, and none at all. */
+static void a_device_may_have_no_clock(void **state) {
+    (void)state;
+    setenv("ATSINFER_VK_DISABLE", "calibration", 1);
+    check_hops(2, true, 1);
+    setenv("ATSINFER_VK_DISABLE", "timestamps", 1);
+    struct rig r;
+    struct rig_round round;
+    struct step step = hop_step(0);
+    struct backend_segment *segment;
+    struct backend_times t;
+    struct backend_options o = rig_options(1, "ref");
+    rig_open_on(&r, DEVICE, &o);
+    rig_round_plain(&round, 4, 1);
+    TEST_OK(r.b->fn->segment_build(r.b, &step, 1, &segment));
+    r.b->fn->set_timed(r.b, true);
+    TEST_OK(r.b->fn->submit(r.b, segment, &round.round, NULL, 0, 1));
+    TEST_OK(r.b->fn->wait(r.b, 1));
+    assert_false(r.b->fn->segment_times(r.b, segment, &t));
+    r.b->fn->segment_free(r.b, segment);
+    rig_close(&r);
+    setenv("ATSINFER_VK_DISABLE", "", 1);
+}
+
 static void a_machine_without_a_driver_says_so(void **state) {
     (void)state;
     struct backend_options o = rig_options(1, "ref");
@@ -478,6 +531,7 @@ int main(void) {
         cmocka_unit_test(a_copied_page_serves_as_the_first),
         cmocka_unit_test(devices_wait_for_each_other_s_values),
         cmocka_unit_test(the_host_s_copy_of_the_exchange_serves_too),
+        cmocka_unit_test(a_device_may_have_no_clock),
         cmocka_unit_test(an_idle_device_closes),
         cmocka_unit_test(memory_that_is_not_there_is_a_status),
         cmocka_unit_test(missing_barriers_are_reported),

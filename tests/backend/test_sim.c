@@ -144,7 +144,7 @@ static const struct round one_token = {.n_tokens = 1};
 
 static struct backend *open_one(const struct sim_options *o, struct backend *peer) {
     struct fake *f = calloc(1, sizeof *f);
-    f->base = (struct backend){&fake_vtable, "fake", true};
+    f->base = (struct backend){.fn = &fake_vtable, .name = "fake", .driven = true};
     return sim_backend_open(&f->base, o, peer);
 }
 
@@ -239,6 +239,8 @@ static void time_is_that_of_the_longest_chain(void **state) {
         build_steps(&w, i, 0, i == 1 ? 1 : i == 2 ? 3 : 5);
     build_steps(&w, 4, 1, 6);
     build_steps(&w, 5, 1, 4);
+    for (int d = 0; d < 2; d++)
+        w.d[d]->fn->set_timed(w.d[d], true);
     TEST_OK(submit(&w, 4, 1, -1, 0));
     TEST_OK(submit(&w, 5, 2, 0, 2));
     TEST_OK(submit(&w, 1, 1, -1, 0));
@@ -253,6 +255,13 @@ static void time_is_that_of_the_longest_chain(void **state) {
     TEST_OK(wait(&w, 1, 2));
     assert_int_equal(now(&w), 1100);
     expect_runs((int[]){1, 2, 4, 3, 5}, 5);
+    static const uint64_t ran[5][2] = {{0, 110}, {110, 240}, {560, 710}, {0, 560}, {560, 1100}};
+    for (int i = 1; i <= 5; i++) {
+        struct backend_times t;
+        assert_true(w.d[0]->fn->segment_times(w.d[w.device[i]], w.s[i], &t));
+        assert_int_equal(t.begin_ns, ran[i - 1][0]);
+        assert_int_equal(t.end_ns, ran[i - 1][1]);
+    }
     TEST_OK(submit(&w, 1, 4, -1, 0)); /* a later round begins when it is submitted */
     TEST_OK(wait(&w, 0, 4));
     assert_int_equal(now(&w), 1210);
@@ -421,7 +430,7 @@ static int draw_order(struct world *w, int round, bool waits) {
 }
 
 static struct sim_options chaos_options(uint64_t seed) {
-    return (struct sim_options){two_rates[0].rates, true, seed};
+    return (struct sim_options){.rates = two_rates[0].rates, .chaos = true, .seed = seed};
 }
 
 static void chaos_open(struct world *w, uint64_t seed) {

@@ -166,7 +166,9 @@ static void run_job(struct cpu *c, const struct cpu_job *job) {
         ats_status lost = other->fn->wait(other, job->waits[i].value);
         (void)lost;
     }
+    uint64_t begin = c->timed ? clock_ns() : 0;
     cpu_run_segment(c, job->segment, job->round);
+    job->segment->times = (struct backend_times){begin, c->timed ? clock_ns() : 0};
     set_value(c, job->value);
 }
 
@@ -194,6 +196,7 @@ static ats_status cpu_submit(struct backend *b, struct backend_segment *s,
     struct cpu *c = cpu_of(b);
     REQUIRE(n_waits <= MAX_WAITS);
     struct cpu_job job = {.segment = s, .round = round, .n_waits = n_waits, .value = value};
+    c->n_submissions++;
     if (n_waits) memcpy(job.waits, waits, (size_t)n_waits * sizeof *waits);
     if (c->base.driven) {
         run_job(c, &job);
@@ -209,6 +212,22 @@ static ats_status cpu_submit(struct backend *b, struct backend_segment *s,
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     return ATS_OK;
+}
+
+static void cpu_set_timed(struct backend *b, bool timed) {
+    cpu_of(b)->timed = timed;
+}
+
+static bool cpu_segment_times(struct backend *b, const struct backend_segment *s,
+                              struct backend_times *out) {
+    (void)b;
+    *out = s->times;
+    return s->times.end_ns != 0;
+}
+
+/* Its own thread, if it has one, does nothing but kernels and waits. */
+static void cpu_counters(struct backend *b, struct backend_counters *out) {
+    *out = (struct backend_counters){.n_submissions = cpu_of(b)->n_submissions};
 }
 
 /* ---- opening ---- */
@@ -250,6 +269,9 @@ static const struct backend_vtable cpu_vtable = {
     .segment_free = cpu_segment_free,
     .submit = cpu_submit,
     .wait = cpu_wait,
+    .set_timed = cpu_set_timed,
+    .segment_times = cpu_segment_times,
+    .counters = cpu_counters,
 };
 
 ats_status cpu_backend_open(const struct backend_options *options, struct backend **out) {
@@ -258,7 +280,7 @@ ats_status cpu_backend_open(const struct backend_options *options, struct backen
     TRY(thread_pool_open(n_threads, &pool));
     if (options->bind_threads) thread_pool_bind(pool, options->bind_first);
     struct cpu *c = xcalloc(1, sizeof *c);
-    c->base = (struct backend){&cpu_vtable, "cpu", options->driven};
+    c->base = (struct backend){.fn = &cpu_vtable, .name = "cpu", .driven = options->driven};
     c->options = *options;
     c->pool = pool;
     c->scratch = xcalloc((size_t)n_threads, sizeof *c->scratch);

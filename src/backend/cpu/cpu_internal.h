@@ -74,7 +74,8 @@ struct backend_segment {
     const struct graph_op *ropes[MAX_ROPES]; /* distinct embeddings, by inv_freq */
     int n_ropes;
     int n_counters;
-    _Atomic int *counters; /* (n_counters) zeroed before each run */
+    _Atomic int *counters;      /* (n_counters) zeroed before each run */
+    struct backend_times times; /* of the last run; end 0: not timed */
 };
 
 /* Memory of one thread. */
@@ -109,6 +110,9 @@ struct cpu {
     float *attn_partial;         /* small rounds: see attention.c */
     float *expert_x, *expert_h;  /* see experts.c, as the next two */
     uint8_t *expert_x8, *expert_h8;
+
+    bool timed;             /* set between rounds */
+    uint64_t n_submissions; /* by the thread that submits */
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;

@@ -6,11 +6,11 @@
 static const struct sim_kind {
     const char *name;
     struct sim_rates rates;
-    bool chaos;
+    bool chaos, gpu;
 } kinds[] = {
-    {"cpu", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, false},
-    {"gpu", {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000}, false},
-    {"chaos", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, true},
+    {"cpu", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, false, false},
+    {"gpu", {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000}, false, true},
+    {"chaos", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, true, false},
 };
 
 bool sim_is_name(const char *name) {
@@ -34,7 +34,7 @@ ats_status sim_options_parse(const char *name, struct sim_options *out) {
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         const struct sim_kind *k = &kinds[i];
         if (strlen(k->name) != n || memcmp(kind, k->name, n) != 0) continue;
-        *out = (struct sim_options){.rates = k->rates, .chaos = k->chaos, .seed = 1};
+        *out = (struct sim_options){.rates = k->rates, .chaos = k->chaos, .seed = 1, .gpu = k->gpu};
         if (kind[n] == 0) return ATS_OK;
         if (k->chaos) return parse_seed(kind + n + 1, &out->seed);
     }

@@ -156,6 +156,21 @@ static ats_status sim_wait(struct backend *b, uint64_t value) {
     return sim_world_wait(sim_of(b), value);
 }
 
+static void sim_set_timed(struct backend *b, bool timed) {
+    sim_of(b)->timed = timed;
+}
+
+static bool sim_segment_times(struct backend *b, const struct backend_segment *segment,
+                              struct backend_times *out) {
+    (void)b;
+    *out = segment->times;
+    return segment->timed;
+}
+
+static void sim_counters(struct backend *b, struct backend_counters *out) {
+    *out = (struct backend_counters){.n_submissions = sim_of(b)->n_submissions};
+}
+
 /* ---- poison ---- */
 
 /* All bits set is a NaN in every floating type, and -1 where an index is expected. */
@@ -233,13 +248,16 @@ static const struct backend_vtable sim_vtable = {
     .segment_free = sim_segment_free,
     .submit = sim_submit,
     .wait = sim_wait,
+    .set_timed = sim_set_timed,
+    .segment_times = sim_segment_times,
+    .counters = sim_counters,
 };
 
 struct backend *sim_backend_open(struct backend *inner, const struct sim_options *options,
                                  struct backend *peer) {
     REQUIRE(!peer || sim_is_device(peer));
     struct sim *s = xcalloc(1, sizeof *s);
-    s->base = (struct backend){&sim_vtable, "sim", false};
+    s->base = (struct backend){.fn = &sim_vtable, .name = "sim", .gpu = options->gpu};
     s->o = *options;
     s->inner = inner;
     sim_world_join(s, peer ? sim_of(peer) : NULL);

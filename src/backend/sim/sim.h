@@ -21,6 +21,7 @@ struct sim_options {
     struct sim_rates rates;
     bool chaos;    /* durations are drawn over orders of magnitude; memory is poisoned */
     uint64_t seed; /* of chaos */
+    bool gpu;
 };
 
 /* "sim", "sim:cpu", "sim:gpu", "sim:chaos", "sim:chaos:SEED". */

@@ -13,6 +13,8 @@ struct backend_segment {
     int64_t weight_bytes;                         /* read by one run of it, whatever the round */
     int64_t expert_bytes, expert_bytes_per_token; /* all, and at most those */
     int64_t kv_bytes_per_position;                /* all its attention steps together */
+    bool timed;
+    struct backend_times times; /* of its last run, if timed */
 };
 
 /* A submitted segment. */
@@ -22,7 +24,7 @@ struct sim_job {
     const struct round *round;
     uint64_t value; /* that the timeline gets */
     bool started;
-    uint64_t end_ns; /* once started */
+    uint64_t begin_ns, end_ns; /* once started */
     int n_waits;
     struct backend_wait waits[];
 };
@@ -48,6 +50,8 @@ struct sim {
     int index;             /* among them */
     struct sim_job *first; /* submitted and not done; only the first can have started */
     uint64_t value;        /* of the timeline */
+    bool timed;
+    uint64_t n_submissions;
 
     struct rng rng; /* chaos: everything below */
     int slowness;   /* of this round: log2 of nanoseconds */

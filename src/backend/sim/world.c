@@ -92,6 +92,7 @@ ats_status sim_world_submit(struct sim *s, struct backend_segment *segment,
     REQUIRE(value > last);
     *end = job;
     w->n_jobs++;
+    s->n_submissions++;
     return ATS_OK;
 }
 
@@ -113,6 +114,7 @@ static struct sim *next_end(struct sim_world *w) {
         if (!job) continue;
         if (!job->started && !open_wait(job)) {
             job->started = true;
+            job->begin_ns = w->now_ns;
             job->end_ns = w->now_ns + sim_duration_ns(s, job->segment, job->round);
         }
         if (job->started && (!next || job->end_ns < next->first->end_ns)) next = s;
@@ -149,6 +151,9 @@ ats_status sim_world_wait(struct sim *s, uint64_t value) {
         if (status != ATS_OK) return lose(w, status, error_text());
         w->now_ns = next->first->end_ns;
         next->value = next->first->value;
+        next->first->segment->timed = next->timed;
+        next->first->segment->times =
+            (struct backend_times){next->first->begin_ns, next->first->end_ns};
         pop(next);
     }
     return ATS_OK;

@@ -165,5 +165,7 @@ ats_status vk_functions_load(const struct vk_instance *i, VkDevice device,
     out->GetMemoryHostPointerPropertiesEXT =
         (PFN_vkGetMemoryHostPointerPropertiesEXT)i->GetDeviceProcAddr(
             device, "vkGetMemoryHostPointerPropertiesEXT");
+    out->GetCalibratedTimestampsEXT = (PFN_vkGetCalibratedTimestampsEXT)i->GetDeviceProcAddr(
+        device, "vkGetCalibratedTimestampsEXT");
     return ATS_OK;
 }

@@ -61,6 +61,11 @@
     X(CmdPushConstants)                                                                            \
     X(CmdDispatchIndirect)                                                                         \
     X(CmdCopyBuffer)                                                                               \
+    X(CmdResetQueryPool)                                                                           \
+    X(CmdWriteTimestamp)                                                                           \
+    X(CreateQueryPool)                                                                             \
+    X(DestroyQueryPool)                                                                            \
+    X(GetQueryPoolResults)                                                                         \
     X(CreateSemaphore)                                                                             \
     X(DestroySemaphore)                                                                            \
     X(GetSemaphoreCounterValue)                                                                    \
@@ -80,7 +85,9 @@ struct vk_instance {
 };
 struct vk_functions {
     VK_DEVICE_MAP(VK_MEMBER)
-    PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerPropertiesEXT; /* or NULL */
+    /* of extensions; NULL where there is none */
+    PFN_vkGetMemoryHostPointerPropertiesEXT GetMemoryHostPointerPropertiesEXT;
+    PFN_vkGetCalibratedTimestampsEXT GetCalibratedTimestampsEXT;
 };
 #undef VK_MEMBER
 

@@ -60,6 +60,7 @@ void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
 
 /* For tests: the n-th submission loses the device. */
 static VkResult queue_submit(struct vulkan *v, const VkSubmitInfo *info, uint32_t n) {
+    v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     return v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
 }
@@ -68,7 +69,8 @@ enum { MAX_PIECES = 32 }; /* of one call */
 
 /* Pieces are batches of their own, so that the driver's watchdog sees each by itself; one call
  * hands over many. */
-ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t value) {
+ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
+                     const struct vk_stamps *stamps, uint64_t value) {
     VkTimelineSemaphoreSubmitInfo timeline = {.sType =
                                                   VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                               .signalSemaphoreValueCount = 1,
@@ -77,13 +79,18 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t 
     pthread_mutex_lock(&v->queue_lock);
     for (size_t first = 0; first < list->n && result >= 0; first += MAX_PIECES) {
         VkSubmitInfo info[MAX_PIECES];
-        size_t n = min_size(list->n - first, MAX_PIECES);
+        VkCommandBuffer commands[MAX_PIECES + 2];
+        size_t n = min_size(list->n - first, MAX_PIECES), at = 0;
         for (size_t i = 0; i < n; i++) {
             bool last = first + i + 1 == list->n;
+            size_t from = at;
+            if (stamps && first + i == 0) commands[at++] = stamps->begin;
+            commands[at++] = list->items[first + i];
+            if (stamps && last) commands[at++] = stamps->end;
             info[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                      .pNext = last ? &timeline : NULL,
-                                     .commandBufferCount = 1,
-                                     .pCommandBuffers = &list->items[first + i],
+                                     .commandBufferCount = (uint32_t)(at - from),
+                                     .pCommandBuffers = &commands[from],
                                      .signalSemaphoreCount = last,
                                      .pSignalSemaphores = &v->timeline};
         }
@@ -111,6 +118,14 @@ ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
     } while (result == VK_TIMEOUT);
     if (result < 0) return vk_fail(result, "waiting for the device");
     return ATS_OK;
+}
+
+ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {
+    if (!v->timed) return vk_wait_value(v, value);
+    uint64_t start = clock_ns();
+    ats_status status = vk_wait_value(v, value);
+    v->job_waited_ns += clock_ns() - start;
+    return status;
 }
 
 static ats_status copy_now(struct vulkan *v, VkCommandBuffer c, VkBuffer from, VkBuffer to,

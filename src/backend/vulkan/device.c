@@ -135,6 +135,24 @@ static void read_memory(const struct vk_instance *i, const struct extensions *e,
     }
 }
 
+/* Can its clock be read together with the host's? */
+static bool has_calibration(const struct vk_instance *i, const struct extensions *e,
+                            VkPhysicalDevice gpu) {
+    PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT read =
+        (PFN_vkGetPhysicalDeviceCalibrateableTimeDomainsEXT)i->loader.GetInstanceProcAddr(
+            i->handle, "vkGetPhysicalDeviceCalibrateableTimeDomainsEXT");
+    VkTimeDomainEXT domains[8];
+    uint32_t n = COUNT_OF(domains);
+    bool device = false, host = false;
+    if (!read || !has_extension(e, VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME)) return false;
+    if (read(gpu, &n, domains) < 0) return false;
+    for (uint32_t d = 0; d < n; d++) {
+        device |= domains[d] == VK_TIME_DOMAIN_DEVICE_EXT;
+        host |= domains[d] == VK_TIME_DOMAIN_CLOCK_MONOTONIC_EXT;
+    }
+    return device && host;
+}
+
 static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     uint32_t n = 0;
     i->GetPhysicalDeviceQueueFamilyProperties(g->handle, &n, NULL);
@@ -153,6 +171,8 @@ static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
                                              !(flags & VK_QUEUE_GRAPHICS_BIT));
         if (better) best = f;
     }
+    if (best != UINT32_MAX) g->timestamp_bits = families[best].timestampValidBits;
+    if (vk_disabled("timestamps")) g->timestamp_bits = 0;
     free(families);
     if (vk_disabled("xfer")) g->transfer_queue = false;
     g->family = best;
@@ -166,6 +186,7 @@ static void gpu_read(const struct vk_instance *i, VkPhysicalDevice handle, struc
     if (!g->lacks) read_features(i, &e, g);
     read_memory(i, &e, g);
     read_queues(i, g);
+    g->calibrated = has_calibration(i, &e, handle) && !vk_disabled("calibration");
     free(e.items);
     g->usable = !g->lacks;
 }

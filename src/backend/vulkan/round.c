@@ -124,7 +124,7 @@ ats_status vk_round_write(struct vulkan *v, const struct round *round) {
     size_t n = lay_out(v, round, words);
     if (n == 0) return fail(ATS_UNSUPPORTED, "%s: a round of too many pages", v->name);
     if (holds(v, words, n)) return ATS_OK;
-    TRY(vk_wait_value(v, v->last_value));
+    TRY(vk_wait_in_job(v, v->last_value));
     memcpy(v->round_block.mapped, words, n * sizeof *words);
     for (int i = 0; i < v->n_ropes; i++)
         write_rope(&v->ropes[i], round,

@@ -136,21 +136,33 @@ static void kv_copy_page(struct backend *b, struct backend_kv *kv, int src, int 
 
 static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     struct backend_segment *s = job->segment;
-    if (s->last_value) TRY(vk_wait_value(v, s->last_value)); /* it may not run beside itself */
+    if (s->last_value) TRY(vk_wait_in_job(v, s->last_value)); /* it may not run beside itself */
     TRY(vk_round_write(v, job->round));
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
     const struct vk_commands *list =
         &s->commands[job->round->n_tokens == 1 ? VARIANT_ONE : VARIANT_MANY];
-    TRY(vk_submit(v, list, job->value));
+    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job->value));
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
-    TRY(vk_wait_value(v, job->value));
+    TRY(vk_wait_in_job(v, job->value));
     vk_mirror_copy(v, s, job->round, true);
     return ATS_OK;
 }
 
+/* The same; what the device's own thread does for it is counted, if rounds are timed. */
+static ats_status run_segment_timed(struct vulkan *v, const struct vk_job *job, bool own_thread) {
+    if (!v->timed || !own_thread) return run_segment(v, job);
+    uint64_t start = clock_ns(), waited = v->job_waited_ns;
+    ats_status status = run_segment(v, job);
+    uint64_t ns = clock_ns() - start - (v->job_waited_ns - waited);
+    pthread_mutex_lock(&v->queue_lock);
+    v->counters.thread_ns += ns;
+    pthread_mutex_unlock(&v->queue_lock);
+    return status;
+}
+
 /* Others' waits fail only when they are lost, and then the executor hears it from them. */
-static void run_job(struct vulkan *v, const struct vk_job *job) {
+static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread) {
     for (int i = 0; i < job->n_waits; i++) {
         struct backend *other = job->waits[i].backend;
         ats_status lost = other->fn->wait(other, job->waits[i].value);
@@ -159,7 +171,7 @@ static void run_job(struct vulkan *v, const struct vk_job *job) {
     pthread_mutex_lock(&v->lock);
     bool lost = v->status != ATS_OK;
     pthread_mutex_unlock(&v->lock);
-    ats_status status = lost ? ATS_OK : run_segment(v, job);
+    ats_status status = lost ? ATS_OK : run_segment_timed(v, job, own_thread);
     if (status != ATS_OK) stop(v, status);
     pthread_mutex_lock(&v->lock);
     v->submitted = job->value;
@@ -168,10 +180,10 @@ static void run_job(struct vulkan *v, const struct vk_job *job) {
 }
 
 /* The caller holds the lock, and does again afterwards; nobody else runs a job meanwhile. */
-static void run_unlocked(struct vulkan *v, struct vk_job *job) {
+static void run_unlocked(struct vulkan *v, struct vk_job *job, bool own_thread) {
     v->busy = true;
     pthread_mutex_unlock(&v->lock);
-    run_job(v, job);
+    run_job(v, job, own_thread);
     pthread_mutex_lock(&v->lock);
     v->busy = false;
     job->next = v->spare;
@@ -187,7 +199,7 @@ static void *run_queue(void *arg) {
         struct vk_job *job = v->queue_head;
         if (!job) break;
         v->queue_head = job->next;
-        run_unlocked(v, job);
+        run_unlocked(v, job, true);
         pthread_cond_broadcast(&v->changed);
     }
     pthread_mutex_unlock(&v->lock);
@@ -221,7 +233,7 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
     if (n_waits) memcpy(job->waits, waits, (size_t)n_waits * sizeof *waits);
     bool direct = n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
     if (direct) {
-        run_unlocked(v, job);
+        run_unlocked(v, job, false);
     } else {
         struct vk_job **end = &v->queue_head;
         while (*end)
@@ -327,18 +339,22 @@ static const struct backend_vtable vulkan_vtable = {
     .segment_free = vk_segment_free,
     .submit = submit,
     .wait = wait_value,
+    .set_timed = vk_set_timed,
+    .segment_times = vk_segment_times,
+    .counters = vk_counters,
 };
 
 /* Only what the shaders use is asked for. */
 static ats_status create_device(struct vulkan *v) {
     const float priority = 1;
-    const char *extensions[2];
+    const char *extensions[3];
     uint32_t n_extensions = 0;
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
         .shaderIntegerDotProduct = VK_TRUE};
     if (v->gpu.idot) extensions[n_extensions++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     if (v->gpu.import) extensions[n_extensions++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
+    if (v->gpu.calibrated) extensions[n_extensions++] = VK_EXT_CALIBRATED_TIMESTAMPS_EXTENSION_NAME;
     VkPhysicalDeviceVulkan12Features v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .pNext = v->gpu.idot ? &dot : NULL,
@@ -419,7 +435,7 @@ ats_status vulkan_backend_open(const char *name, const struct backend_options *o
     (void)options; /* they are the CPU's */
     *out = NULL;
     struct vulkan *v = xcalloc(1, sizeof *v);
-    v->base = (struct backend){&vulkan_vtable, v->name, false};
+    v->base = (struct backend){.fn = &vulkan_vtable, .name = v->name, .gpu = true};
     pthread_mutex_init(&v->queue_lock, NULL);
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->changed, NULL);

@@ -1,7 +1,8 @@
 /*
  * What the files of the Vulkan backend share: api.c (functions), device.c (which device, what it
  * can), memory.c (blocks and views), pipelines.c (shaders), upload.c (weights, KV), record.c and
- * record_steps.c (steps become dispatches), vulkan.c (rounds, the timeline, the interface).
+ * record_steps.c (steps become dispatches), timing.c (when segments ran), vulkan.c (rounds, the
+ * timeline, the interface).
  *
  * A segment is recorded once, twice over: for rounds of one token and for larger ones. All that
  * changes from round to round (tokens, positions, pages, rows, how many lines) is read from the
@@ -44,6 +45,8 @@ struct vk_gpu {
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
     uint32_t subgroup;
     uint64_t import_align, max_range, max_allocation;
+    uint32_t timestamp_bits; /* that count; 0: its queue has no clock */
+    bool calibrated;         /* which can be read together with the host's */
 };
 /* Devices of the instance in the driver's order. Returns how many. */
 int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
@@ -145,6 +148,11 @@ struct backend_segment {
     struct vk_mirror *mirrors;
     size_t n_mirrors, cap_mirrors;
     uint64_t last_value; /* of its last submission */
+    struct vk_stamps {
+        VkQueryPool queries;
+        VkCommandBuffer begin, end; /* NULL until the segment is timed */
+        uint64_t submit_ns;         /* of the last run, by the host's clock; 0: it was not timed */
+    } stamps;
 };
 
 struct vk_job {
@@ -197,6 +205,14 @@ struct vulkan {
     } ropes[VK_MAX_ROPES];
     int n_ropes, n_ropes_written;
     uint64_t last_value; /* that was handed to the queue */
+    bool timed;          /* set between rounds */
+    struct vk_clock {    /* the device's clock stood at ticks when the host's stood at ns */
+        uint64_t ticks, ns;
+        bool known;
+    } clock;
+    uint64_t clock_set_ns;
+    struct backend_counters counters; /* guarded by queue_lock */
+    uint64_t job_waited_ns;           /* of timed rounds: by vk_wait_in_job */
 
     struct thread thread;
     bool has_thread;
@@ -257,13 +273,25 @@ MUST_CHECK ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out);
 void vk_barrier(const struct vulkan *v, VkCommandBuffer c);
 /* Ends a segment: its writes are seen by whoever waited for it on the host. */
 void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c);
-/* All of a list; the last one sets the timeline to value. */
-MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list, uint64_t value);
+/* All of a list; the last one sets the timeline to value. stamps go around it, NULL: nothing. */
+MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
+                                const struct vk_stamps *stamps, uint64_t value);
 /* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
 MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
+/* The same for whoever runs a job. */
+MUST_CHECK ats_status vk_wait_in_job(struct vulkan *v, uint64_t value);
 /* Copies now, outside of rounds, n regions; returns when they are done. */
 MUST_CHECK ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to,
                                   const VkBufferCopy *regions, uint32_t n);
+
+/* timing.c */
+void vk_set_timed(struct backend *b, bool timed);
+/* The stamps of a segment that is about to be submitted; NULL: it is not timed. */
+const struct vk_stamps *vk_stamps_ready(struct vulkan *v, struct backend_segment *s);
+void vk_stamps_close(struct vulkan *v, struct vk_stamps *stamps); /* the caller holds queue_lock */
+bool vk_segment_times(struct backend *b, const struct backend_segment *s,
+                      struct backend_times *out);
+void vk_counters(struct backend *b, struct backend_counters *out);
 
 /* vulkan.c */
 /* Returns when nothing is queued or running any more, whatever became of it. Before freeing. */
