@@ -121,6 +121,17 @@ struct backend_limits {
     bool expert_floats; /* some of their gates and ups are class f32, or their inputs scaled */
 };
 
+/* The memory in which a device keeps weights, caches and work, as it is now. */
+struct backend_memory {
+    int64_t total_bytes, free_bytes;
+    bool measured; /* free_bytes is the driver's word, else assumed */
+    bool host;     /* it is the host's: what is promised there counts as host memory */
+};
+/* What stays free of a GPU's memory for other programs (scheduling.md 3). */
+static inline int64_t backend_headroom_bytes(int64_t total_bytes) {
+    return max_i64(total_bytes / 20, (int64_t)256 << 20);
+}
+
 struct backend;
 struct backend_wait {
     struct backend *backend;
@@ -145,8 +156,13 @@ struct backend_vtable {
      * device gains by it. */
     ats_status (*host_alloc)(struct backend *b, size_t bytes, void **out);
     void (*host_free)(struct backend *b, void *p, size_t bytes);
-    /* Bytes that reserve will take, local_bytes included. */
+    void (*memory)(struct backend *b, struct backend_memory *out);
+    /* NULL if this device computes op, else what it lacks: "no routed experts". */
+    const char *(*lacks)(struct backend *b, const struct graph *g, const struct graph_op *op);
+    /* Bytes of its memory that reserve will take, local_bytes included. */
     int64_t (*work_bytes)(struct backend *b, const struct backend_limits *limits);
+    /* Bytes of host memory that it will take for itself: staging, the round's numbers. */
+    int64_t (*pinned_bytes)(struct backend *b, const struct backend_limits *limits);
     ats_status (*reserve)(struct backend *b, const struct backend_limits *limits);
     /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. */
     int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);
@@ -213,6 +229,7 @@ struct backend_device_info {
     char kind[24]; /* "discrete GPU", ... */
     char note[256];
     bool usable, software;
+    struct backend_memory memory;
 };
 /* Fills at most max entries; returns how many there are. 0: the error text says why, once. */
 int backend_list_devices(struct backend_device_info *out, int max);

@@ -251,7 +251,7 @@ static json_t *devices_json(void) {
     json_t *devices = json_pack(
         "[{s:s, s:s, s:b, s:s}, {s:s, s:s, s:b, s:s}]", "name", "cpu", "kind", "processor",
         "usable", 1, "note", "all weights and the KV cache", "name", "sim", "kind", "simulated",
-        "usable", 1, "note", "for tests: sim:cpu, sim:gpu, sim:chaos[:SEED]");
+        "usable", 1, "note", "for tests: sim:cpu, sim:gpu[:MIB], sim:chaos[:SEED]");
     error_clear();
     int n = backend_list_devices(found, COUNT_OF(found));
     for (int i = 0; i < n; i++)

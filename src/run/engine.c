@@ -40,8 +40,8 @@ static ats_status split_devices(ats_engine *e) {
     char *rest = list;
     for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
         if (!name[0]) return fail(ATS_BAD_ARGUMENT, "the list of devices has an empty name");
-        if (e->n_devices == ENGINE_MAX_DEVICES)
-            return fail(ATS_BAD_ARGUMENT, "more than %d devices", ENGINE_MAX_DEVICES);
+        if (e->n_devices == EXECUTOR_MAX_DEVICES)
+            return fail(ATS_BAD_ARGUMENT, "more than %d devices", EXECUTOR_MAX_DEVICES);
         e->device_names[e->n_devices++] = name;
     }
     return ATS_OK;

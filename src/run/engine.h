@@ -12,8 +12,6 @@
 #include "run/gguf_text.h"
 #include "run/kv.h"
 
-#define ENGINE_MAX_DEVICES 4
-
 struct ats_engine {
     struct arena arena;
     ats_options options; /* defaults filled in; strings in the arena */
@@ -24,8 +22,8 @@ struct ats_engine {
     struct chat *chat;   /* NULL: the file's template does not compile */
     char *chat_error;    /* then: why */
     char *chat_template; /* the file's, NULL if it has none */
-    struct backend *devices[ENGINE_MAX_DEVICES];
-    const char *device_names[ENGINE_MAX_DEVICES];
+    struct backend *devices[EXECUTOR_MAX_DEVICES];
+    const char *device_names[EXECUTOR_MAX_DEVICES];
     int n_devices;
     unsigned cpu_isa_mask;
     struct plan *plan;

@@ -5,22 +5,7 @@
  */
 #pragma once
 
-#include "model/model.h"
-#include "run/lower.h"
-
-struct executor_options {
-    int n_tokens, n_rows; /* the most a round may have */
-    int n_ctx, n_pages;   /* positions a sequence may reach; pages of every cache */
-    enum kv_type type_k, type_v;
-    int64_t host_bytes; /* host memory that may be promised */
-};
-
-/* Bytes promised on one device; the ledger (house.md 7) agreed before tensor data is read. */
-struct executor_ledger {
-    int64_t weight_bytes; /* copies that this device makes */
-    int64_t mapped_bytes; /* of the file's map, read in place */
-    int64_t kv_bytes, work_bytes;
-};
+#include "run/ledger.h"
 
 struct executor;
 

@@ -586,20 +586,28 @@ static void names_choose_the_kind(void **state) {
     TEST_OK(sim_options_parse("sim:gpu", &o));
     assert_false(o.chaos);
     assert_true(o.rates.bytes_per_ns > host);
+    assert_int_equal(o.memory_bytes, INT64_C(8) << 30);
+    TEST_OK(sim_options_parse("sim:gpu:64", &o));
+    assert_int_equal(o.memory_bytes, 64 << 20);
     TEST_OK(sim_options_parse("sim:chaos", &o));
+    assert_int_equal(o.memory_bytes, 0);
     assert_true(o.chaos);
     TEST_OK(sim_options_parse("sim:chaos:18446744073709551615", &o));
     assert_true(o.chaos && o.seed == UINT64_MAX);
-    static const char *const unknown[] = {"sim:", "sim:cp", "sim:cpus", "sim:gpu:3", "sim:x:1"};
+    static const char *const unknown[] = {"sim:", "sim:cp", "sim:cpus", "sim:cpu:3", "sim:x:1"};
     for (size_t i = 0; i < COUNT_OF(unknown); i++) {
         TEST_STATUS(sim_options_parse(unknown[i], &o), ATS_UNSUPPORTED);
         TEST_ERROR_HAS("sim:chaos[:SEED]");
     }
-    static const char *const bad[] = {"sim:chaos:", "sim:chaos:-1", "sim:chaos:1x", "sim:chaos:1:2",
-                                      "sim:chaos:18446744073709551616"};
+    static const char *const bad[][2] = {
+        {"sim:chaos:", "seed"},   {"sim:chaos:-1", "seed"},
+        {"sim:chaos:1x", "seed"}, {"sim:chaos:1:2", "seed"},
+        {"sim:gpu:0", "MiB"},     {"sim:chaos:18446744073709551616", "seed"},
+        {"sim:gpu:x", "MiB"},     {"sim:gpu:16777217", "MiB"},
+    };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        TEST_STATUS(sim_options_parse(bad[i], &o), ATS_BAD_ARGUMENT);
-        TEST_ERROR_HAS("seed");
+        TEST_STATUS(sim_options_parse(bad[i][0], &o), ATS_BAD_ARGUMENT);
+        TEST_ERROR_HAS(bad[i][1]);
     }
 }
 

@@ -91,6 +91,26 @@ static ats_status cpu_reserve(struct backend *b, const struct backend_limits *li
     return ATS_OK;
 }
 
+static int64_t cpu_pinned_bytes(struct backend *b, const struct backend_limits *limits) {
+    (void)b, (void)limits;
+    return 0;
+}
+
+static void cpu_memory(struct backend *b, struct backend_memory *out) {
+    struct memory_info host;
+    (void)b;
+    memory_info_read(&host);
+    *out = (struct backend_memory){.total_bytes = (int64_t)host.total_bytes,
+                                   .free_bytes = (int64_t)host.available_bytes,
+                                   .measured = true,
+                                   .host = true};
+}
+
+static const char *cpu_lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
+    (void)b, (void)g, (void)op;
+    return NULL;
+}
+
 /* ---- KV ---- */
 
 static ats_status cpu_kv_open(struct backend *b, const struct kv_layout *layout,
@@ -256,7 +276,10 @@ static const struct backend_vtable cpu_vtable = {
     .now = cpu_now,
     .host_alloc = cpu_host_alloc,
     .host_free = cpu_host_free,
+    .memory = cpu_memory,
+    .lacks = cpu_lacks,
     .work_bytes = cpu_work_bytes,
+    .pinned_bytes = cpu_pinned_bytes,
     .reserve = cpu_reserve,
     .weight_bytes = cpu_weight_bytes,
     .weight_load = cpu_weight_load,

@@ -7,25 +7,35 @@ static const struct sim_kind {
     const char *name;
     struct sim_rates rates;
     bool chaos, gpu;
+    int memory_mib; /* of a GPU */
 } kinds[] = {
-    {"cpu", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, false, false},
-    {"gpu", {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000}, false, true},
-    {"chaos", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, true, false},
+    {"cpu", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, false, false, 0},
+    {"gpu", {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000}, false, true, 8192},
+    {"chaos", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, true, false, 0},
 };
 
 bool sim_is_name(const char *name) {
     return strncmp(name, "sim", 3) == 0 && (name[3] == 0 || name[3] == ':');
 }
 
-static ats_status parse_seed(const char *text, uint64_t *seed) {
+static ats_status parse_number(const char *text, const char *what, uint64_t *out) {
     uint64_t value = 0;
     bool ok = *text != 0;
     for (const char *c = text; ok && *c; c++)
         ok = *c >= '0' && *c <= '9' && mul_u64(value, 10, &value) &&
              add_u64(value, (uint64_t)(*c - '0'), &value);
-    *seed = value;
+    *out = value;
     if (ok) return ATS_OK;
-    return fail(ATS_BAD_ARGUMENT, "\"%.40s\" is not a seed; expected sim:chaos:NUMBER", text);
+    return fail(ATS_BAD_ARGUMENT, "\"%.40s\" is not a %s; expected sim:KIND:NUMBER", text, what);
+}
+
+static ats_status parse_memory(const char *text, int64_t *bytes) {
+    uint64_t mib;
+    TRY(parse_number(text, "size in MiB", &mib));
+    if (mib < 1 || mib > 1 << 24)
+        return fail(ATS_BAD_ARGUMENT, "a simulated GPU has 1 to %d MiB", 1 << 24);
+    *bytes = (int64_t)mib << 20;
+    return ATS_OK;
 }
 
 ats_status sim_options_parse(const char *name, struct sim_options *out) {
@@ -34,12 +44,18 @@ ats_status sim_options_parse(const char *name, struct sim_options *out) {
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         const struct sim_kind *k = &kinds[i];
         if (strlen(k->name) != n || memcmp(kind, k->name, n) != 0) continue;
-        *out = (struct sim_options){.rates = k->rates, .chaos = k->chaos, .seed = 1, .gpu = k->gpu};
+        *out = (struct sim_options){.rates = k->rates,
+                                    .chaos = k->chaos,
+                                    .seed = 1,
+                                    .gpu = k->gpu,
+                                    .memory_bytes = (int64_t)k->memory_mib << 20};
         if (kind[n] == 0) return ATS_OK;
-        if (k->chaos) return parse_seed(kind + n + 1, &out->seed);
+        if (k->chaos) return parse_number(kind + n + 1, "seed", &out->seed);
+        if (k->memory_mib) return parse_memory(kind + n + 1, &out->memory_bytes);
     }
     return fail(ATS_UNSUPPORTED,
-                "there is no device \"%.40s\"; simulated are: sim:cpu, sim:gpu, sim:chaos[:SEED]",
+                "there is no device \"%.40s\"; simulated are: sim:cpu, sim:gpu[:MIB], "
+                "sim:chaos[:SEED]",
                 name);
 }
 

@@ -58,6 +58,23 @@ static int64_t sim_work_bytes(struct backend *b, const struct backend_limits *li
     return inner_of(b)->fn->work_bytes(inner_of(b), limits);
 }
 
+static int64_t sim_pinned_bytes(struct backend *b, const struct backend_limits *limits) {
+    return inner_of(b)->fn->pinned_bytes(inner_of(b), limits);
+}
+
+/* A simulated GPU has memory of its own, as far as anybody counts. */
+static void sim_memory(struct backend *b, struct backend_memory *out) {
+    const struct sim *s = sim_of(b);
+    inner_of(b)->fn->memory(inner_of(b), out);
+    if (s->o.memory_bytes)
+        *out = (struct backend_memory){
+            .total_bytes = s->o.memory_bytes, .free_bytes = s->o.memory_bytes, .measured = true};
+}
+
+static const char *sim_lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
+    return inner_of(b)->fn->lacks(inner_of(b), g, op);
+}
+
 static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *source) {
     return inner_of(b)->fn->weight_bytes(inner_of(b), source);
 }
@@ -235,7 +252,10 @@ static const struct backend_vtable sim_vtable = {
     .now = sim_now,
     .host_alloc = sim_host_alloc,
     .host_free = sim_host_free,
+    .memory = sim_memory,
+    .lacks = sim_lacks,
     .work_bytes = sim_work_bytes,
+    .pinned_bytes = sim_pinned_bytes,
     .reserve = sim_reserve,
     .weight_bytes = sim_weight_bytes,
     .weight_load = sim_weight_load,

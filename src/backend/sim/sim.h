@@ -22,11 +22,13 @@ struct sim_options {
     bool chaos;    /* durations are drawn over orders of magnitude; memory is poisoned */
     uint64_t seed; /* of chaos */
     bool gpu;
+    int64_t memory_bytes; /* of a GPU; 0: it is in host memory */
 };
 
-/* "sim", "sim:cpu", "sim:gpu", "sim:chaos", "sim:chaos:SEED". */
+/* "sim", "sim:cpu", "sim:gpu", "sim:gpu:MIB" (of memory), "sim:chaos", "sim:chaos:SEED". */
 bool sim_is_name(const char *name); /* begins like one */
-/* Errors: UNSUPPORTED for a kind that is not there, BAD_ARGUMENT for a seed that is no number. */
+/* Errors: UNSUPPORTED for a kind that is not there, BAD_ARGUMENT for a seed or a size that is no
+ * number. */
 MUST_CHECK ats_status sim_options_parse(const char *name, struct sim_options *out);
 
 /* Wraps `inner`, owned from now on. peer: a simulated device whose world this one joins; NULL: a

@@ -153,6 +153,15 @@ static bool has_calibration(const struct vk_instance *i, const struct extensions
     return device && host;
 }
 
+/* A device without memory of its own shares the host's. */
+void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out) {
+    *out =
+        (struct backend_memory){.total_bytes = (int64_t)gpu->heap_bytes,
+                                .free_bytes = (int64_t)gpu->free_bytes,
+                                .measured = gpu->budget,
+                                .host = gpu->kind == GPU_INTEGRATED || gpu->kind == GPU_SOFTWARE};
+}
+
 static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     uint32_t n = 0;
     i->GetPhysicalDeviceQueueFamilyProperties(g->handle, &n, NULL);

@@ -31,6 +31,12 @@ static int best_type(const struct vulkan *v, enum vk_place place, uint32_t allow
     return best;
 }
 
+bool vk_maps_own(const struct vulkan *v) {
+    int type = best_type(v, PLACE_DEVICE, UINT32_MAX);
+    if (!v->gpu.host_vram || v->gpu.kind == GPU_DISCRETE || type < 0) return false;
+    return (v->gpu.memory.memoryTypes[type].propertyFlags & REACHABLE) == REACHABLE;
+}
+
 /* For tests: the n-th allocation of the device fails. */
 static VkResult allocate(struct vulkan *v, const VkMemoryAllocateInfo *info, VkDeviceMemory *out) {
     if (v->fail_allocation && --v->fail_allocation == 0) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -67,8 +73,7 @@ static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_bloc
 /* Past what is free some drivers put memory into the host's, silently and at a tenth of the speed.
  * Where the driver tells what is free, that is a limit, less some room for other programs. */
 static ats_status check_budget(const struct vulkan *v, size_t bytes, const char *what) {
-    const uint64_t spare =
-        v->gpu.heap_bytes / 20 > (256U << 20) ? v->gpu.heap_bytes / 20 : 256U << 20;
+    const uint64_t spare = (uint64_t)backend_headroom_bytes((int64_t)v->gpu.heap_bytes);
     uint64_t free_bytes = v->gpu.free_bytes > spare ? v->gpu.free_bytes - spare : 0;
     if (!v->gpu.budget || v->device_bytes + bytes <= free_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY, "%s: %s needs %.0f MiB, but %.0f of %.0f free MiB are taken",

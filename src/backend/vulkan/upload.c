@@ -6,9 +6,7 @@
 #include <string.h>
 #include "backend/packed.h"
 
-#define BLOCK_BYTES   ((size_t)64 << 20)
-#define STAGING_BYTES ((size_t)16 << 20)
-#define ROW_ALIGN     16 /* of rows of plain types */
+#define ROW_ALIGN 16 /* of rows of plain types */
 
 static struct backend_weight weight_shape(const struct weight_source *s) {
     struct backend_weight w = {.s = *s, .packed = dtype_info(s->dtype)->quantised};
@@ -29,11 +27,16 @@ int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source) {
     return (int64_t)weight_shape(source).bytes;
 }
 
+/* Large weights have a block of their own: nothing of it is left over. Small ones share, and fill
+ * what others left. */
 static ats_status place(struct vulkan *v, struct backend_weight *w) {
     struct vk_block *block = v->weights;
-    if (!block || block->bytes - block->used < w->bytes) {
+    while (block && block->bytes - block->used < w->bytes)
+        block = block->next;
+    if (!block) {
         block = xcalloc(1, sizeof *block);
-        size_t bytes = max_size(w->bytes, min_size(BLOCK_BYTES, (size_t)v->gpu.max_allocation));
+        size_t shared = min_size(VK_BLOCK_BYTES, (size_t)v->gpu.max_allocation);
+        size_t bytes = w->bytes < VK_BLOCK_BYTES / 8 ? shared : w->bytes;
         ats_status status = vk_block_open(v, bytes, PLACE_DEVICE, w->s.name, block);
         if (status != ATS_OK) {
             free(block);
@@ -77,7 +80,7 @@ static ats_status upload(struct vulkan *v, const struct backend_weight *w,
         return ATS_OK;
     }
     if (!v->staging.buffer)
-        TRY(vk_block_open(v, STAGING_BYTES, PLACE_HOST, "the staging buffer", &v->staging));
+        TRY(vk_block_open(v, VK_STAGING_BYTES, PLACE_HOST, "the staging buffer", &v->staging));
     int at_once = (int)(v->staging.bytes / w->unit_bytes);
     if (at_once == 0)
         return fail(ATS_UNSUPPORTED, "%s: rows of %s do not fit the staging buffer", v->name,

@@ -57,10 +57,26 @@ static size_t partial_bytes(const struct backend_limits *l) {
     return (size_t)l->max_heads * ranges * ((size_t)l->max_head_dim + 2) * 4;
 }
 
+/* Small weights share blocks, the last of which is not full. */
 static int64_t work_bytes(struct backend *b, const struct backend_limits *l) {
-    struct vulkan count = {.limits = *l};
     (void)b;
-    return l->local_bytes + (int64_t)(q8_bytes(l) + partial_bytes(l) + vk_round_layout(&count, l));
+    return l->local_bytes + (int64_t)(q8_bytes(l) + partial_bytes(l)) + VK_BLOCK_BYTES;
+}
+
+static int64_t pinned_bytes(struct backend *b, const struct backend_limits *l) {
+    const struct vulkan *v = vulkan_of(b);
+    struct vulkan count = {.limits = *l};
+    return (int64_t)vk_round_layout(&count, l) + (v->gpu.import ? 0 : l->exchange_bytes) +
+           (vk_maps_own(v) ? 0 : VK_STAGING_BYTES);
+}
+
+static void memory(struct backend *b, struct backend_memory *out) {
+    vk_gpu_memory(&vulkan_of(b)->gpu, out);
+}
+
+static const char *lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
+    (void)b, (void)g;
+    return op->kind == OP_EXPERTS || op->kind == OP_ROUTE ? "no routed experts" : NULL;
 }
 
 /* The executor's exchange: our own memory, else its pages as they are, else a copy. */
@@ -326,7 +342,10 @@ static const struct backend_vtable vulkan_vtable = {
     .now = now,
     .host_alloc = host_alloc,
     .host_free = host_free,
+    .memory = memory,
+    .lacks = lacks,
     .work_bytes = work_bytes,
+    .pinned_bytes = pinned_bytes,
     .reserve = reserve,
     .weight_bytes = vk_weight_bytes,
     .weight_load = vk_weight_load,
@@ -452,6 +471,7 @@ ats_status vulkan_backend_open(const char *name, const struct backend_options *o
 
 static void describe(const struct vk_gpu *g, int index, struct backend_device_info *out) {
     *out = (struct backend_device_info){.usable = g->usable, .software = g->kind == GPU_SOFTWARE};
+    vk_gpu_memory(g, &out->memory);
     snprintf(out->name, sizeof out->name, "vulkan%d", index);
     snprintf(out->kind, sizeof out->kind, "%s", vk_gpu_kind_name(g->kind));
     if (!g->usable) {

@@ -25,7 +25,9 @@ enum {
     VK_TILE = 8,         /* lines that a product takes together in larger rounds */
     VK_ROUND_HEADER = 8, /* words; see common.glsl */
     VK_MAX_HEAD_DIM = 512,
-    VK_ATTN_RANGE = 256, /* keys that are one link of the softmax chain */
+    VK_ATTN_RANGE = 256,       /* keys that are one link of the softmax chain */
+    VK_BLOCK_BYTES = 64 << 20, /* which small weights share */
+    VK_STAGING_BYTES = 16 << 20,
 };
 
 /* ---- which device ---- */
@@ -51,6 +53,8 @@ struct vk_gpu {
 /* Devices of the instance in the driver's order. Returns how many. */
 int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
 const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
+/* Its largest device-local heap: what was free when it was opened. */
+void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out);
 /* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
 uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? Beside features: "barriers" between dispatches and
@@ -237,6 +241,8 @@ MUST_CHECK ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_plac
 MUST_CHECK ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes,
                                       struct vk_block *out);
 void vk_block_close(struct vulkan *v, struct vk_block *block); /* accepts a zeroed one */
+/* The host reaches the device's own memory: no staging. */
+bool vk_maps_own(const struct vulkan *v);
 /* Bytes [offset, offset + bytes) as a view; UNSUPPORTED above the device's limit. */
 MUST_CHECK ats_status vk_view_open(const struct vulkan *v, const struct vk_block *block,
                                    size_t offset, size_t bytes, const char *what,

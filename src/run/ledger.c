@@ -1,0 +1,190 @@
+#include "run/ledger.h"
+
+/* Copies of weights are made up to this share of the memory; the rest stays in the file's map, so
+ * that a model larger than memory still runs (house.md 4). */
+#define COPIES_SHARE 0.7
+
+/* ---- what stands where ---- */
+
+struct weight_source shard_source(const struct model *model, const struct program_shard *shard,
+                                  bool raw) {
+    const struct graph_weight *w = &model->graph->weights[shard->weight];
+    const struct dtype_info *type = dtype_info(w->dtype);
+    struct weight_source source = {.name = w->name,
+                                   .dtype = w->dtype,
+                                   .n_rows = w->n_rows,
+                                   .n_cols = w->n_cols,
+                                   .n_experts = max_int(1, w->n_experts),
+                                   .raw = raw};
+    source.data = model_weight_data(model, shard->weight, &source.row_bytes);
+    source.matrix_bytes = w->matrix_rows * source.row_bytes;
+    if (shard->axis == AXIS_ROWS) {
+        source.data += shard->begin * source.row_bytes;
+        source.n_rows = shard->end - shard->begin;
+    } else if (shard->axis == AXIS_EXPERTS) {
+        source.data = weight_matrix(&source, shard->begin);
+        source.n_experts = shard->end - shard->begin;
+    } else {
+        source.data += (int64_t)shard->begin / type->block_elements * type->block_bytes;
+        source.n_cols = shard->end - shard->begin;
+    }
+    return source;
+}
+
+int64_t source_bytes(const struct weight_source *s) {
+    return dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows * s->n_experts;
+}
+
+struct kv_layout program_kv_layout(const struct model *model, const struct program_kv *kv,
+                                   const struct executor_options *options) {
+    const struct attention_params *a = &model->graph->ops[kv->op].p.attention;
+    return (struct kv_layout){.type_k = options->type_k,
+                              .type_v = options->type_v,
+                              .n_kv_heads = kv->head_end - kv->head_begin,
+                              .head_dim = a->head_dim,
+                              .n_pages = options->n_pages};
+}
+
+static void take_experts(const struct graph *g, const struct graph_op *op,
+                         struct backend_limits *l) {
+    const struct experts_params *p = &op->p.experts;
+    const int n_embd = g->weights[p->weights[EXPERT_GATE]].n_cols;
+    l->max_cols = max_int(l->max_cols, max_int(n_embd, p->n_ff));
+    l->max_experts = max_int(l->max_experts, p->n_experts);
+    l->max_experts_used = max_int(l->max_experts_used, p->n_used);
+    l->max_expert_cols = max_int(l->max_expert_cols, n_embd);
+    l->max_expert_ff = max_int(l->max_expert_ff, p->n_ff);
+    l->expert_floats |=
+        p->math[EXPERT_GATE] == MATH_F32 || p->math[EXPERT_UP] == MATH_F32 || p->scale_input;
+}
+
+struct backend_limits device_limits(const struct model *model, const struct program *program,
+                                    const struct executor_options *options, int device,
+                                    void *exchange) {
+    const struct graph *g = model->graph;
+    struct backend_limits l = {.n_tokens = options->n_tokens,
+                               .n_rows = options->n_rows,
+                               .n_ctx = options->n_ctx,
+                               .local_bytes = program->local_bytes[device],
+                               .exchange = exchange,
+                               .exchange_bytes = program->exchange_bytes};
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (op->kind == OP_MATMUL) l.max_cols = max_int(l.max_cols, g->weights[op->weight].n_cols);
+        if (op->kind == OP_EXPERTS) take_experts(g, op, &l);
+        if (op->kind != OP_ATTENTION) continue;
+        l.max_heads = max_int(l.max_heads, op->p.attention.n_heads);
+        l.max_head_dim = max_int(l.max_head_dim, op->p.attention.head_dim);
+    }
+    return l;
+}
+
+/* ---- counting ---- */
+
+/* What may be promised: all that is there where the driver does not say what is free. */
+static int64_t limit_bytes(const struct backend_memory *m, int64_t wanted) {
+    int64_t limit = m->total_bytes;
+    if (m->measured && !m->host)
+        limit = max_i64(0, m->free_bytes - backend_headroom_bytes(m->total_bytes));
+    return wanted > 0 ? min_i64(limit, wanted) : limit;
+}
+
+/* Whose copies are given up when memory is short: a GPU cannot read the file's map. */
+static bool may_stay_mapped(const struct backend *b) {
+    return !b->gpu;
+}
+
+/* Shards of either kind of device; copies of processors' weights are made up to *left bytes. */
+static void count_weights(const struct model *model, const struct program *p,
+                          struct backend *const *devices, bool mappable, int64_t *left,
+                          struct ledger *l) {
+    for (int i = 0; i < p->n_shards; i++) {
+        struct backend *b = devices[p->shards[i].device];
+        struct executor_ledger *line = &l->devices[p->shards[i].device];
+        if (may_stay_mapped(b) != mappable) continue;
+        struct weight_source s = shard_source(model, &p->shards[i], false);
+        int64_t copied = b->fn->weight_bytes(b, &s);
+        l->raw[i] = mappable && copied > *left;
+        if (l->raw[i]) copied = 0;
+        if (line->memory.host) *left -= copied;
+        line->weight_bytes += copied;
+        if (copied == 0) line->mapped_bytes += source_bytes(&s);
+    }
+}
+
+void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
+                  struct backend *const *devices, const struct executor_options *options,
+                  struct ledger *out) {
+    *out = (struct ledger){.n_devices = program->n_devices,
+                           .host_limit_bytes = options->host_bytes,
+                           .n_pages = options->n_pages,
+                           .raw = ARENA_ARRAY(arena, bool, program->n_shards)};
+    for (int d = 0; d < out->n_devices; d++) {
+        struct backend_limits limits = device_limits(model, program, options, d, NULL);
+        struct executor_ledger *line = &out->devices[d];
+        devices[d]->fn->memory(devices[d], &line->memory);
+        line->limit_bytes = limit_bytes(&line->memory, options->device_bytes[d]);
+        line->work_bytes = devices[d]->fn->work_bytes(devices[d], &limits);
+        line->pinned_bytes = devices[d]->fn->pinned_bytes(devices[d], &limits);
+    }
+    out->devices[0].pinned_bytes += program->exchange_bytes; /* it allocates it */
+    for (int i = 0; i < program->n_kvs; i++) {
+        struct kv_layout layout = program_kv_layout(model, &program->kvs[i], options);
+        out->devices[program->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&layout);
+    }
+    int64_t left = options->host_bytes;
+    for (int d = 0; d < out->n_devices; d++) {
+        const struct executor_ledger *line = &out->devices[d];
+        left -= line->pinned_bytes;
+        if (line->memory.host) left -= line->kv_bytes + line->work_bytes;
+    }
+    count_weights(model, program, devices, false, &left, out);
+    left = min_i64(left, (int64_t)(COPIES_SHARE * (double)options->host_bytes));
+    count_weights(model, program, devices, true, &left, out);
+    for (int d = 0; d < out->n_devices; d++) {
+        const struct executor_ledger *line = &out->devices[d];
+        out->host_bytes += line->pinned_bytes + (line->memory.host ? ledger_own_bytes(line) : 0);
+    }
+}
+
+/* ---- checking ---- */
+
+static double mib(int64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+static ats_status check_device(const struct executor_ledger *l, const char *name, int n_pages) {
+    int64_t needed = ledger_own_bytes(l);
+    if (needed <= l->limit_bytes) return ATS_OK;
+    return fail(ATS_NO_MEMORY,
+                "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
+                "needed: weights %.0f, KV cache of %d pages %.0f, work %.0f; fewer layers on it, a "
+                "smaller context or KV type need less",
+                name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
+                mib(needed), mib(l->weight_bytes), n_pages, mib(l->kv_bytes), mib(l->work_bytes));
+}
+
+static ats_status check_host(const struct ledger *l) {
+    int64_t weights = 0, kv = 0, work = 0;
+    for (int d = 0; d < l->n_devices; d++) {
+        const struct executor_ledger *line = &l->devices[d];
+        work += line->pinned_bytes;
+        if (!line->memory.host) continue;
+        weights += line->weight_bytes;
+        kv += line->kv_bytes;
+        work += line->work_bytes;
+    }
+    if (l->host_bytes <= l->host_limit_bytes) return ATS_OK;
+    return fail(ATS_NO_MEMORY,
+                "%.0f MiB of memory are free, but %.0f are needed: weights %.0f, KV cache of %d "
+                "pages %.0f, work %.0f; a smaller context or KV type needs less",
+                mib(l->host_limit_bytes), mib(l->host_bytes), mib(weights), l->n_pages, mib(kv),
+                mib(work));
+}
+
+ats_status ledger_check(const struct ledger *l, struct backend *const *devices) {
+    TRY(check_host(l));
+    for (int d = 0; d < l->n_devices; d++)
+        if (devices[d]->gpu) TRY(check_device(&l->devices[d], devices[d]->name, l->n_pages));
+    return ATS_OK;
+}

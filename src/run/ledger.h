@@ -1,0 +1,61 @@
+/*
+ * The ledger (house.md 7): every byte that a program will take on every device, and of which
+ * memory, added up before any tensor data is read. Arithmetic over what the backends say; reserves
+ * nothing. Called by the executor, and by whoever chooses between plans.
+ */
+#pragma once
+
+#include "model/model.h"
+#include "run/lower.h"
+
+#define EXECUTOR_MAX_DEVICES                                                                       \
+    4 /* a residual add of two partial sums has 2 inputs a device: STEP_MAX_IN */
+
+struct executor_options {
+    int n_tokens, n_rows; /* the most a round may have */
+    int n_ctx, n_pages;   /* positions a sequence may reach; pages of every cache */
+    enum kv_type type_k, type_v;
+    int64_t host_bytes;                         /* host memory that may be promised */
+    int64_t device_bytes[EXECUTOR_MAX_DEVICES]; /* of a GPU's memory; 0: what it has free */
+};
+
+/* Bytes promised on one device. */
+struct executor_ledger {
+    int64_t weight_bytes; /* copies in its memory */
+    int64_t kv_bytes, work_bytes;
+    int64_t pinned_bytes; /* host memory beside it that devices reach: exchange, staging */
+    int64_t mapped_bytes; /* of the file's map, read in place; can be read again: not counted */
+    struct backend_memory memory;
+    int64_t limit_bytes; /* of its memory that may be promised */
+};
+/* Weights, KV and work: what a device takes of its memory. */
+static inline int64_t ledger_own_bytes(const struct executor_ledger *l) {
+    return l->weight_bytes + l->kv_bytes + l->work_bytes;
+}
+
+struct ledger {
+    struct executor_ledger devices[EXECUTOR_MAX_DEVICES];
+    int n_devices;
+    int64_t host_bytes; /* promised of the host's memory by all of them */
+    int64_t host_limit_bytes;
+    int n_pages;
+    bool *raw; /* (n_shards) memory is short: it stays as it is in the file's map */
+};
+
+/* Counts a program on devices (program->n_devices). out->raw lies in the arena. */
+void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
+                  struct backend *const *devices, const struct executor_options *options,
+                  struct ledger *out);
+/* NO_MEMORY with the sums if a memory is too small.. */
+MUST_CHECK ats_status ledger_check(const struct ledger *l, struct backend *const *devices);
+
+/* A shard as it stands in the file. */
+struct weight_source shard_source(const struct model *model, const struct program_shard *shard,
+                                  bool raw);
+int64_t source_bytes(const struct weight_source *s);
+struct kv_layout program_kv_layout(const struct model *model, const struct program_kv *kv,
+                                   const struct executor_options *options);
+/* What a device must be ready for. exchange: its address, if there is one yet. */
+struct backend_limits device_limits(const struct model *model, const struct program *program,
+                                    const struct executor_options *options, int device,
+                                    void *exchange);
