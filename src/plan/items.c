@@ -1,0 +1,369 @@
+#include "plan/items.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { KV_PAGE = 64 }; /* tokens; house.md 6 */
+enum { FINE_CELLS = 2048, FINE_ALIGN = 4096 };
+static const int64_t quantum_default = 1 << 20, small_model = INT64_C(2) << 30;
+
+struct items_options items_options_default(void) {
+    return (struct items_options){.n_ctx = 4096,
+                                  .n_seqs = 1,
+                                  .n_batch = 512,
+                                  .kv_k = DTYPE_F16,
+                                  .kv_v = DTYPE_F16,
+                                  .repeat_rate = 0.4};
+}
+
+struct maker {
+    struct arena *arena;
+    const struct graph *g;
+    const struct items_options *o;
+    struct items *out;
+    int *item_of_op; /* (n_ops) -1: none */
+};
+
+const char *items_name(const struct items *items, int item) {
+    const struct graph *g = items->graph;
+    const struct graph_op *op = &g->ops[items->items[item].op];
+    if (op->kind == OP_EXPERTS) return g->weights[op->p.experts.weights[EXPERT_GATE]].name;
+    return op->weight >= 0 && op->kind != OP_ATTENTION ? g->weights[op->weight].name
+                                                       : op_kind_name(op->kind);
+}
+
+/* ---- sizes ---- */
+
+static int64_t matrix_bytes(const struct maker *m, int weight) {
+    const struct graph_weight *w = &m->g->weights[weight];
+    int64_t one = m->o->matrix_bytes ? m->o->matrix_bytes(w->dtype, w->n_rows, w->n_cols)
+                                     : dtype_row_bytes(w->dtype, w->n_cols) * w->n_rows;
+    return one * (w->n_experts > 0 ? w->n_experts : 1);
+}
+
+/* Tokens of cache that one sequence reserves: all, or a window, a batch and the page borders. */
+static int64_t kv_tokens(const struct items_options *o, int window) {
+    int64_t pages = (o->n_ctx + KV_PAGE - 1) / KV_PAGE;
+    if (window > 0) pages = min_i64(pages, (window - 1 + o->n_batch + KV_PAGE - 1) / KV_PAGE + 1);
+    return pages * KV_PAGE;
+}
+
+static int64_t kv_bytes(const struct maker *m, const struct attention_params *p) {
+    int64_t row =
+        dtype_row_bytes(m->o->kv_k, p->head_dim) + dtype_row_bytes(m->o->kv_v, p->head_dim);
+    return kv_tokens(m->o, p->window) * m->o->n_seqs * p->n_kv_heads * row;
+}
+
+/* The tensors of an item, each of which is rounded up to the grid by itself. */
+static int item_tensors(const struct maker *m, const struct graph_op *op, int64_t *bytes) {
+    int n = 0;
+    if (op->kind == OP_EXPERTS)
+        for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+            bytes[n++] = matrix_bytes(m, op->p.experts.weights[i]);
+    else if (op->weight >= 0 && op->kind != OP_ATTENTION) /* sinks are too small to count */
+        bytes[n++] = matrix_bytes(m, op->weight);
+    return n;
+}
+
+static int quanta(int64_t bytes, int64_t quantum) {
+    return (int)((bytes + quantum - 1) / quantum);
+}
+
+static void set_sizes(const struct maker *m) {
+    struct items *out = m->out;
+    int64_t total = 0, tensors[N_EXPERT_WEIGHTS];
+    for (int i = 0; i < out->n_items; i++) {
+        struct item *item = &out->items[i];
+        const struct graph_op *op = &m->g->ops[item->op];
+        int n = item_tensors(m, op, tensors);
+        for (int t = 0; t < n; t++)
+            item->weight_bytes += tensors[t];
+        if (op->kind == OP_ATTENTION) item->kv_bytes = kv_bytes(m, &op->p.attention);
+        total += item->weight_bytes + item->kv_bytes;
+    }
+    /* by the model, not by the budget: a quantum that depends on it is not monotone */
+    out->quantum_bytes = m->o->quantum_bytes;
+    if (out->quantum_bytes <= 0)
+        out->quantum_bytes = total >= small_model
+                                 ? quantum_default
+                                 : (int64_t)round_up((size_t)(total / FINE_CELLS) + 1, FINE_ALIGN);
+    for (int i = 0; i < out->n_items; i++) {
+        struct item *item = &out->items[i];
+        int n = item_tensors(m, &m->g->ops[item->op], tensors);
+        for (int t = 0; t < n; t++)
+            item->quanta += quanta(tensors[t], out->quantum_bytes);
+        item->quanta += quanta(item->kv_bytes, out->quantum_bytes);
+        out->total_quanta += item->quanta;
+    }
+}
+
+int items_share_quanta(const struct items *items, int block, int n_units) {
+    const struct items_block *b = &items->blocks[block];
+    int64_t bytes = 0;
+    for (int i = b->first; i < b->first + b->n; i++) {
+        int64_t all = items->items[i].weight_bytes + items->items[i].kv_bytes;
+        bytes += (all / b->n_units) * n_units +
+                 (all % b->n_units * n_units + b->n_units - 1) / b->n_units;
+    }
+    return quanta(bytes, items->quantum_bytes);
+}
+
+/* ---- keys ---- */
+
+static void matmul_key(const struct maker *m, const struct graph_op *op, struct profile_key *key) {
+    const struct graph_weight *w = &m->g->weights[op->weight];
+    key->types[key->n_types++] = w->dtype;
+    key->math = op->p.matmul.math;
+    key->axis = op->unit_elements > 0 ? op->unit_axis : AXIS_ROWS;
+    key->dims[key->n_dims++] = w->n_rows;
+    key->dims[key->n_dims++] = w->n_cols;
+}
+
+static void attention_key(const struct maker *m, const struct graph_op *op,
+                          struct profile_key *key) {
+    const struct attention_params *p = &op->p.attention;
+    key->types[key->n_types++] = m->o->kv_k;
+    key->types[key->n_types++] = m->o->kv_v;
+    key->axis = AXIS_HEADS;
+    key->dims[key->n_dims++] = p->n_heads;
+    key->dims[key->n_dims++] = p->n_kv_heads;
+    key->dims[key->n_dims++] = p->head_dim;
+}
+
+static void experts_key(const struct maker *m, const struct graph_op *op, struct profile_key *key) {
+    const struct experts_params *p = &op->p.experts;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        key->types[key->n_types++] = m->g->weights[p->weights[i]].dtype;
+    key->math = p->math[EXPERT_GATE];
+    key->axis = AXIS_EXPERTS;
+    key->dims[key->n_dims++] = p->n_experts;
+    key->dims[key->n_dims++] = p->n_used;
+    key->dims[key->n_dims++] = p->n_ff;
+    key->dims[key->n_dims++] = m->g->values[op->out].width;
+}
+
+static void set_key(const struct maker *m, struct item *item) {
+    const struct graph_op *op = &m->g->ops[item->op];
+    struct profile_key *key = &item->key;
+    key->op = op_kind_name(op->kind);
+    if (op->kind == OP_MATMUL)
+        matmul_key(m, op, key);
+    else if (op->kind == OP_ATTENTION)
+        attention_key(m, op, key);
+    else if (op->kind == OP_EXPERTS)
+        experts_key(m, op, key);
+    else {
+        key->axis = AXIS_ROWS;
+        key->dims[key->n_dims++] = m->g->values[op->out].width;
+        key->dims[key->n_dims++] = 0;
+    }
+}
+
+static void set_popularity(const struct maker *m, struct item *item) {
+    const struct experts_params *p = &m->g->ops[item->op].p.experts;
+    item->n_experts = p->n_experts;
+    item->n_used = p->n_used;
+    double *to = ARENA_ARRAY(m->arena, double, p->n_experts), sum = 0;
+    const double *from = m->o->popularity ? m->o->popularity[item->layer] : NULL;
+    for (int e = 0; e < p->n_experts; e++)
+        sum += to[e] = from ? fmax(from[e], 0) : 1;
+    for (int e = 0; e < p->n_experts; e++)
+        to[e] = sum > 0 ? fmin(to[e] * p->n_used / sum, 1) : (double)p->n_used / p->n_experts;
+    item->popularity = to;
+}
+
+/* ---- who needs what ---- */
+
+/* Adds the items of this block that make `value`, through operators without a home; whatever comes
+ * from outside the block is the entry. Depth is bounded by the few such operators of a block. */
+static void add_sources(const struct maker *m, const struct items_block *block, struct item *item,
+                        int value) {
+    int producer = m->g->values[value].producer;
+    int begin = m->out->items[block->first].op;
+    if (block->graph_block >= 0) begin = m->g->blocks[block->graph_block].op_begin;
+    if (producer < begin) {
+        item->from_entry = true;
+        return;
+    }
+    const struct graph_op *op = &m->g->ops[producer];
+    int source = m->item_of_op[producer];
+    if (source < 0) {
+        for (int i = 0; i < op->n_in; i++)
+            add_sources(m, block, item, op->in[i]);
+        return;
+    }
+    for (int i = 0; i < item->n_sources; i++)
+        if (item->sources[i].item == source) return;
+    REQUIRE(item->n_sources < ITEM_MAX_SOURCES);
+    item->sources[item->n_sources++] = (struct item_source){source, m->g->values[value].width};
+}
+
+/* Widths of the distinct values from outside that the block's items read. */
+static int entry_width(const struct maker *m, const struct items_block *b) {
+    int seen[4 * ITEM_MAX_SOURCES], n = 0, width = 0;
+    int begin = m->out->items[b->first].op;
+    int end = m->out->items[b->first + b->n - 1].op + 1;
+    if (b->graph_block >= 0) begin = m->g->blocks[b->graph_block].op_begin;
+    for (int i = begin; i < end; i++)
+        for (int k = 0; k < m->g->ops[i].n_in; k++) {
+            int value = m->g->ops[i].in[k], j = 0;
+            if (m->g->values[value].producer >= begin) continue;
+            while (j < n && seen[j] != value)
+                j++;
+            if (j < n || n == (int)COUNT_OF(seen)) continue;
+            seen[n++] = value;
+            width += m->g->values[value].width;
+        }
+    return width;
+}
+
+static void link_block(const struct maker *m, struct items_block *b) {
+    for (int i = b->first; i < b->first + b->n; i++) {
+        struct item *item = &m->out->items[i];
+        const struct graph_op *op = &m->g->ops[item->op];
+        for (int k = 0; k < op->n_in; k++) {
+            add_sources(m, b, item, op->in[k]);
+            item->direct_width += m->g->values[op->in[k]].width;
+        }
+    }
+    b->entry_width = entry_width(m, b);
+    b->exit_width = m->out->items[b->first + b->n - 1].out_width;
+}
+
+/* ---- the chain ---- */
+
+static bool block_divisible(const struct maker *m, int graph_block) {
+    const struct graph_block *b = &m->g->blocks[graph_block];
+    for (int i = b->op_begin; i < b->op_end; i++)
+        if (op_is_placed(&m->g->ops[i]) && m->g->ops[i].unit_elements <= 0) return false;
+    return b->n_units > 1;
+}
+
+static void add_block(const struct maker *m, int item, int graph_block) {
+    struct items *out = m->out;
+    const struct graph_op *op = &m->g->ops[out->items[item].op];
+    struct items_block *last = out->n_blocks > 0 ? &out->blocks[out->n_blocks - 1] : NULL;
+    if (last && graph_block >= 0 && last->graph_block == graph_block) {
+        last->n++;
+    } else {
+        bool divisible = graph_block >= 0 && block_divisible(m, graph_block);
+        out->blocks[out->n_blocks++] =
+            (struct items_block){.first = item,
+                                 .n = 1,
+                                 .graph_block = graph_block,
+                                 .layer = op->layer,
+                                 .n_units = divisible ? m->g->blocks[graph_block].n_units : 1};
+    }
+    out->items[item].block = out->n_blocks - 1;
+}
+
+static ats_status add_item(const struct maker *m, int op_index, int n_small) {
+    struct items *out = m->out;
+    const struct graph_op *op = &m->g->ops[op_index];
+    struct item *item = &out->items[out->n_items];
+    *item = (struct item){.op = op_index,
+                          .layer = op->layer,
+                          .n_small = n_small,
+                          .out_width = m->g->values[op->out].width};
+    m->item_of_op[op_index] = out->n_items++;
+    if (op->kind == OP_ATTENTION) {
+        const struct attention_params *p = &op->p.attention;
+        item->span = p->window > 0 ? p->window : p->chunk;
+    }
+    if (op->kind == OP_EXPERTS) set_popularity(m, item);
+    set_key(m, item);
+    item->measured = profile_find(out->profile, &item->key);
+    add_block(m, out->n_items - 1, op->block);
+    if (profile_knows(out->profile, &item->key)) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "the profile \"%.40s\" has no time for %.60s: measure again",
+                out->profile->name, items_name(out, out->n_items - 1));
+}
+
+ats_status items_build(struct arena *arena, const struct graph *graph,
+                       const struct profile *profile, const struct items_options *options,
+                       struct items **out) {
+    struct items *items = ARENA_NEW(arena, struct items);
+    *items = (struct items){.graph = graph,
+                            .profile = profile,
+                            .items = ARENA_ARRAY(arena, struct item, graph->n_ops),
+                            .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
+                            .repeat_rate = options->repeat_rate};
+    struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops)};
+    int n_small = 0;
+    for (int i = 0; i < graph->n_ops; i++) {
+        m.item_of_op[i] = -1;
+        if (graph->ops[i].kind == OP_EMBED) continue;
+        if (!op_is_placed(&graph->ops[i])) {
+            n_small++;
+            continue;
+        }
+        TRY(add_item(&m, i, n_small));
+        n_small = 0;
+    }
+    set_sizes(&m);
+    for (int b = 0; b < items->n_blocks; b++)
+        link_block(&m, &items->blocks[b]);
+    *out = items;
+    return ATS_OK;
+}
+
+/* ---- times ---- */
+
+/* A chain in which an expert stays with probability `rate`, and what is dropped is drawn anew from
+ * the others: r is the chance of one that is out to come in, such that p remains what it is. */
+double items_experts_in_use(const double *p, int n, double n_tokens, double rate) {
+    double sum = 0;
+    for (int e = 0; e < n; e++) {
+        double r = p[e] < 1 ? p[e] * (1 - rate) / (1 - p[e] * rate) : 1;
+        sum += 1 - (1 - p[e]) * pow(1 - r, n_tokens - 1);
+    }
+    return sum;
+}
+
+static double experts_time(const struct items *items, const struct item *item, enum side side,
+                           double n_tokens, double share) {
+    double used =
+        items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
+    double each = n_tokens * item->n_used / used;
+    return profile_time(items->profile, item->measured, &item->key, side, each, 0,
+                        used / item->n_used * share);
+}
+
+double items_time(const struct items *items, int index, enum side side, double n_tokens,
+                  double depth, double share) {
+    const struct item *item = &items->items[index];
+    if (share <= 0) return 0;
+    double small = item->n_small * items->profile->op_s[side];
+    if (item->n_experts > 0) return small + experts_time(items, item, side, n_tokens, share);
+    if (item->span > 0) depth = fmin(depth, item->span);
+    return small +
+           profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
+}
+
+double items_active_bytes(const struct items *items, int index, double n_tokens) {
+    const struct item *item = &items->items[index];
+    if (item->n_experts == 0) return (double)item->weight_bytes;
+    double used =
+        items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
+    return (double)item->weight_bytes * used / item->n_experts;
+}
+
+static double activation_bytes(double n_tokens, double width) {
+    return n_tokens * width * (double)sizeof(float);
+}
+
+double items_up_time(const struct items *items, double n_tokens, double width) {
+    const struct profile_link *l = &items->profile->link;
+    return l->kappa_up_s + activation_bytes(n_tokens, width) / l->activation_up;
+}
+
+double items_down_time(const struct items *items, double n_tokens, double width) {
+    const struct profile_link *l = &items->profile->link;
+    return l->kappa_down_s + activation_bytes(n_tokens, width) / l->activation_down;
+}
+
+double items_exchange_time(const struct items *items, double n_tokens, double width) {
+    const struct profile_link *l = &items->profile->link;
+    double bytes = activation_bytes(n_tokens, width);
+    return l->kappa_x_s + bytes / l->activation_up + bytes / l->activation_down;
+}

@@ -1,0 +1,97 @@
+/*
+ * What is placed: a graph as a chain of items in topological order (scheduling.md 1), with their
+ * sizes and times on both sides, and the blocks that one exchange can serve. An item is an operator
+ * with a weight, an attention with its cache, all experts of a layer, or any other operator whose
+ * home a plan decides; the embedding is none (it stays on the host). Operators without a home go
+ * with the next item. Arithmetic only. Read by placement.c, transfer.c, timeline.c.
+ */
+#pragma once
+
+#include "plan/profile.h"
+
+struct items_options {
+    int n_ctx, n_seqs, n_batch; /* of the cache: what is reserved; tokens of a round */
+    enum dtype kv_k, kv_v;      /* F32, F16 or Q8_0 */
+    int64_t quantum_bytes;      /* of the byte grid; 0: by the model's size, see items.c */
+    /* Bytes of a matrix as devices store it; NULL: those of the file. */
+    int64_t (*matrix_bytes)(enum dtype type, int n_rows, int n_cols);
+    /* By layer, NULL or a row NULL: uniform. Probability of each expert to be used by a token;
+     * scaled so that the sum is n_used. Copied. */
+    const double *const *popularity;
+    /* Share of a token's experts that the next token uses again (0.4 without measurement). */
+    double repeat_rate;
+};
+/* Context 4096, one sequence, batches of 512, F16 caches, repeat rate 0.4. */
+struct items_options items_options_default(void);
+
+/* A value that an item needs: what another item of its block makes. */
+struct item_source {
+    int item;  /* index in items */
+    int width; /* floats a token, as the producer makes them */
+};
+enum { ITEM_MAX_SOURCES = 8 };
+
+struct item {
+    int op, layer, block; /* block: of items */
+    struct profile_key key;
+    const struct profile_item *measured; /* NULL: from rates */
+    int64_t weight_bytes, kv_bytes;      /* of a device that has all of it */
+    int quanta;                          /* each tensor and cache rounded up to the grid */
+    int n_small;                         /* operators without a home that come just before it */
+    int span;                            /* keys that an attention sees at most; 0: all */
+    bool from_entry;                     /* needs what enters the block */
+    struct item_source sources[ITEM_MAX_SOURCES];
+    int n_sources;
+    int direct_width; /* floats a token of its inputs as they are just before it */
+    int out_width;
+    /* experts */
+    int n_experts, n_used;
+    const double *popularity; /* (n_experts) sum n_used */
+};
+
+struct items_block {
+    int first, n;    /* items */
+    int graph_block; /* -1: an item outside blocks */
+    int layer;       /* -1 outside layers */
+    int n_units;     /* 1: not divisible */
+    int entry_width; /* floats a token that enter */
+    int exit_width;  /* that leave */
+};
+
+struct items {
+    const struct graph *graph;
+    const struct profile *profile;
+    struct item *items;
+    int n_items;
+    struct items_block *blocks; /* cover the items, ascending */
+    int n_blocks;
+    int64_t quantum_bytes;
+    int total_quanta;
+    double repeat_rate;
+};
+
+/* Everything in the arena; graph and profile are borrowed. Errors: BAD_ARGUMENT naming the operator
+ * whose time the profile cannot tell. */
+MUST_CHECK ats_status items_build(struct arena *arena, const struct graph *graph,
+                                  const struct profile *profile,
+                                  const struct items_options *options, struct items **out);
+
+/* Seconds of an item (its small operators included) for a round of n_tokens >= 1 after `depth`
+ * tokens, for a share of its units in [0, 1]; of experts: of those in use. */
+double items_time(const struct items *items, int item, enum side side, double n_tokens,
+                  double depth, double share);
+/* Bytes of weights that such a round reads: of experts those expected to be in use. */
+double items_active_bytes(const struct items *items, int item, double n_tokens);
+/* Distinct experts in use, expected, of n_tokens of one sequence whose choices repeat at `rate`:
+ * sum over e in [0, n) of the probability that e is chosen at all. p: of one token. */
+double items_experts_in_use(const double *p, int n, double n_tokens, double rate);
+
+/* Seconds of a device change of so many floats a token: up, down, both ways. */
+double items_up_time(const struct items *items, double n_tokens, double width);
+double items_down_time(const struct items *items, double n_tokens, double width);
+double items_exchange_time(const struct items *items, double n_tokens, double width);
+
+/* Bytes, rounded up to the grid, of n_units of a block's units. */
+int items_share_quanta(const struct items *items, int block, int n_units);
+/* Name for messages: the tensor's, or the operator's. */
+const char *items_name(const struct items *items, int item);

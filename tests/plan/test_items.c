@@ -1,0 +1,255 @@
+/* Items: what is placed, how large it is, who needs whose result, and how long it takes. */
+#include "machine.h"
+#include "plan/items.h"
+#include "support.h"
+#include "tiny_graph.h"
+
+#include <math.h>
+
+#define MIB (1 << 20)
+
+static const struct tiny_shape dense = {.n_layers = 2,
+                                        .n_heads = 9,
+                                        .n_kv_heads = 3,
+                                        .head_dim = 64,
+                                        .n_embd = 576,
+                                        .n_ff = 1536,
+                                        .n_vocab = 640,
+                                        .dtype = DTYPE_Q4_1,
+                                        .dtype_down = DTYPE_Q6_K,
+                                        .head_norm = true,
+                                        .row_group = 16};
+static const struct tiny_shape moe = {.n_layers = 3,
+                                      .n_heads = 4,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 16,
+                                      .n_embd = 64,
+                                      .n_ff = 32,
+                                      .n_vocab = 33,
+                                      .dtype = DTYPE_Q8_0,
+                                      .n_experts = 8,
+                                      .n_used = 2,
+                                      .sinks = true};
+
+static struct items *build(struct arena *arena, const struct tiny_shape *shape,
+                           const struct items_options *options) {
+    struct items *items;
+    TEST_OK(items_build(arena, tiny_graph(arena, shape), machine_laptop(arena), options, &items));
+    return items;
+}
+
+static void assert_close(double a, double b) {
+    if (!(fabs(a - b) <= 1e-12 * fabs(b))) fail_msg("%.15g instead of %.15g", a, b);
+}
+
+static void every_placed_operator_but_the_embedding_is_an_item_of_a_block(void **state) {
+    (void)state;
+    const struct tiny_shape *shapes[] = {&dense, &moe, &tiny_plain};
+    for (size_t s = 0; s < COUNT_OF(shapes); s++) {
+        struct arena arena = {0};
+        struct items_options o = items_options_default();
+        const struct items *items = build(&arena, shapes[s], &o);
+        int n = 0, at = 0, small = 0;
+        for (int i = 0; i < items->graph->n_ops; i++) {
+            const struct graph_op *op = &items->graph->ops[i];
+            if (op->kind == OP_EMBED) continue;
+            small += !op_is_placed(op);
+            if (op_is_placed(op)) assert_int_equal(items->items[n++].op, i);
+        }
+        assert_int_equal(items->n_items, n);
+        for (int i = 0; i < n; i++)
+            small -= items->items[i].n_small;
+        assert_int_equal(small, 0);
+        for (int b = 0; b < items->n_blocks; b++) {
+            assert_int_equal(items->blocks[b].first, at);
+            for (int i = 0; i < items->blocks[b].n; i++)
+                assert_int_equal(items->items[at + i].block, b);
+            at += items->blocks[b].n;
+        }
+        assert_int_equal(at, n);
+        arena_free(&arena);
+    }
+}
+
+static void blocks_know_their_units_and_what_enters(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const struct items *items = build(&arena, &dense, &o);
+    assert_int_equal(items->n_blocks, 5);
+    assert_int_equal(items->blocks[0].n, 5); /* q k v attention o */
+    assert_int_equal(items->blocks[0].n_units, 3);
+    assert_int_equal(items->blocks[1].n, 3);       /* gate up down */
+    assert_int_equal(items->blocks[1].n_units, 6); /* 256-blocks of Q6_K */
+    assert_int_equal(items->blocks[4].layer, -1);
+    for (int b = 0; b < 4; b++) {
+        assert_int_equal(items->blocks[b].entry_width, 576);
+        assert_int_equal(items->blocks[b].exit_width, 576);
+    }
+    assert_int_equal(items->blocks[4].exit_width, 640);
+
+    items = build(&arena, &moe, &o);
+    assert_int_equal(items->n_blocks, 3 * 3 + 1); /* attention, router, experts */
+    assert_int_equal(items->blocks[1].graph_block, -1);
+    assert_int_equal(items->blocks[1].n_units, 1);
+    assert_int_equal(items->blocks[2].n_units, 8);
+    assert_int_equal(items->blocks[2].entry_width, 64 + 4); /* and the route */
+    arena_free(&arena);
+}
+
+static void items_know_whose_results_they_need(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const struct items *items = build(&arena, &dense, &o);
+    const struct item *q = &items->items[0], *attention = &items->items[3], *out = &items->items[4];
+    const struct item *gate = &items->items[5], *down = &items->items[7];
+    assert_true(q->from_entry && gate->from_entry);
+    assert_int_equal(q->n_sources, 0);
+    assert_false(attention->from_entry);
+    assert_int_equal(attention->n_sources, 3);
+    assert_int_equal(attention->sources[0].width, 576);
+    assert_int_equal(attention->sources[1].width, 192);
+    assert_int_equal(out->n_sources, 1);
+    assert_int_equal(out->sources[0].item, 3);
+    assert_int_equal(down->n_sources, 2); /* gate and up; what crosses is their product */
+    assert_int_equal(down->direct_width, 1536);
+    arena_free(&arena);
+}
+
+static void sizes_are_those_of_tensors_and_caches(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    o.quantum_bytes = 4096;
+    o.n_ctx = 1000, o.n_seqs = 2;
+    const struct items *items = build(&arena, &dense, &o);
+    int64_t q = 576 * 576 / 32 * 20, kv = 1024 * 2 * 3 * 64 * 2 * 2;
+    assert_int_equal(items->items[0].weight_bytes, q);
+    assert_int_equal(items->items[0].quanta, (q + 4095) / 4096);
+    assert_int_equal(items->items[3].weight_bytes, 0);
+    assert_int_equal(items->items[3].kv_bytes, kv);
+    int64_t block = 2 * q + 2 * q / 3 + kv; /* q and o, k and v are a third each */
+    assert_int_equal(items_share_quanta(items, 0, 1), (block / 3 + 4095) / 4096);
+    assert_int_equal(items_share_quanta(items, 0, 3), (block + 4095) / 4096);
+    assert_int_equal(items_share_quanta(items, 0, 0), 0);
+
+    const struct items *experts = build(&arena, &moe, &o);
+    int64_t matrix = 64 * 32 / 32 * 34;
+    assert_int_equal(experts->items[6].n_experts, 8);
+    assert_int_equal(experts->items[6].weight_bytes, 3 * 8 * matrix);
+    assert_int_equal(experts->items[6].quanta, 3 * ((8 * matrix + 4095) / 4096));
+    arena_free(&arena);
+}
+
+static void the_grid_follows_the_model_and_not_the_budget(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    assert_true(build(&arena, &dense, &o)->quantum_bytes < MIB);
+    assert_true(build(&arena, &dense, &o)->quantum_bytes % 4096 == 0);
+    o.n_ctx = 8 << 20;
+    assert_int_equal(build(&arena, &dense, &o)->quantum_bytes, MIB);
+    arena_free(&arena);
+}
+
+static void times_add_what_comes_with_an_item(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const struct items *items = build(&arena, &dense, &o);
+    const struct profile *p = items->profile;
+    const struct item *q = &items->items[0];
+    assert_int_equal(q->n_small, 1); /* the norm */
+    assert_close(items_time(items, 0, SIDE_GPU, 4, 0, 0.5),
+                 3e-6 + profile_time(p, NULL, &q->key, SIDE_GPU, 4, 0, 0.5));
+    assert_true(items_time(items, 0, SIDE_GPU, 4, 0, 0) == 0);
+    assert_close(items_up_time(items, 512, 576), 30e-6 + 512 * 576 * 4 / 8e9);
+    assert_close(items_down_time(items, 1, 576), 31e-6 + 576 * 4 / 7e9);
+    assert_close(items_exchange_time(items, 1, 576), 40e-6 + 576 * 4 / 7e9 + 576 * 4 / 8e9);
+    arena_free(&arena);
+}
+
+static void a_window_ends_the_growth_with_depth(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    o.n_ctx = 100000;
+    struct graph *g = tiny_graph(&arena, &dense);
+    for (int i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind == OP_ATTENTION && g->ops[i].layer == 0)
+            g->ops[i].p.attention.window = 1000;
+    struct items *items;
+    TEST_OK(items_build(&arena, g, machine_laptop(&arena), &o, &items));
+    int narrow = 3, wide = 3 + 8;
+    assert_close(items_time(items, narrow, SIDE_CPU, 1, 1000, 1),
+                 items_time(items, narrow, SIDE_CPU, 1, 90000, 1));
+    assert_close(items_time(items, wide, SIDE_CPU, 1, 1000, 1),
+                 items_time(items, narrow, SIDE_CPU, 1, 1000, 1));
+    assert_true(items_time(items, wide, SIDE_CPU, 1, 2000, 1) >
+                items_time(items, wide, SIDE_CPU, 1, 1000, 1));
+    /* window, batch and page borders */
+    assert_int_equal(items->items[narrow].kv_bytes, 25 * 64 * 3 * 64 * 2 * 2);
+    arena_free(&arena);
+}
+
+/* Figures of the prototype moe.py, which draws choices: 20 distinct of 128 with 8 used, 4 tokens,
+ * repeating at 0.45; independent draws would be 29. */
+static void experts_in_use_are_those_of_repeating_choices(void **state) {
+    (void)state;
+    double p[128];
+    for (int e = 0; e < 128; e++)
+        p[e] = 8.0 / 128;
+    assert_close(items_experts_in_use(p, 128, 1, 0.45), 8);
+    assert_true(fabs(items_experts_in_use(p, 128, 4, 0.45) - 20.2) < 0.5);
+    assert_true(fabs(items_experts_in_use(p, 128, 4, 0) - 29.1) < 0.1);
+    assert_close(items_experts_in_use(p, 128, 100, 1), 8);
+    assert_true(items_experts_in_use(p, 128, 5000, 0.4) > 127.9);
+}
+
+static void popular_experts_sum_to_those_used(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const double counts[8] = {9, 1, 0, 1, 1, 1, 1, 1}, *rows[3] = {NULL, counts, NULL};
+    o.popularity = rows;
+    const struct items *items = build(&arena, &moe, &o);
+    const double *p = items->items[6 + 7].popularity; /* of layer 1 */
+    assert_close(items->items[6].popularity[3], 0.25);
+    assert_close(p[0], 1); /* 18 / 15: certain */
+    assert_close(p[1], 2.0 / 15);
+    assert_true(p[2] == 0);
+    assert_close(items_active_bytes(items, 6, 1), (double)items->items[6].weight_bytes / 4);
+    assert_close(items_time(items, 6, SIDE_CPU, 1, 0, 0.5),
+                 items->items[6].n_small * 2e-6 +
+                     profile_time(items->profile, NULL, &items->items[6].key, SIDE_CPU, 1, 0, 0.5));
+    arena_free(&arena);
+}
+
+static void a_profile_that_cannot_tell_is_refused(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    struct profile *p = machine_laptop(&arena);
+    struct items *items;
+    p->has_rates = false;
+    TEST_STATUS(items_build(&arena, tiny_graph(&arena, &dense), p, &o, &items), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("attn_q");
+    arena_free(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_placed_operator_but_the_embedding_is_an_item_of_a_block),
+        cmocka_unit_test(blocks_know_their_units_and_what_enters),
+        cmocka_unit_test(items_know_whose_results_they_need),
+        cmocka_unit_test(sizes_are_those_of_tensors_and_caches),
+        cmocka_unit_test(the_grid_follows_the_model_and_not_the_budget),
+        cmocka_unit_test(times_add_what_comes_with_an_item),
+        cmocka_unit_test(a_window_ends_the_growth_with_depth),
+        cmocka_unit_test(experts_in_use_are_those_of_repeating_choices),
+        cmocka_unit_test(popular_experts_sum_to_those_used),
+        cmocka_unit_test(a_profile_that_cannot_tell_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
