@@ -4,7 +4,7 @@
 
 /* Below this nothing is left of an activity: rounding, not work. */
 #define NOTHING_S  1e-15
-#define MAX_ROUNDS 8
+#define MAX_ROUNDS 32
 #define NOT_YET    (-1.0)
 #define SAME       1e-9 /* of a round: two states are one */
 
@@ -112,7 +112,7 @@ static bool advance(struct run *q) {
     return true;
 }
 
-static double switch_cost(const struct timeline_item *item, enum timeline_place from) {
+double timeline_switch_s(const struct timeline_item *item, enum timeline_place from) {
     static const enum {
         NONE,
         UP,
@@ -134,7 +134,7 @@ static bool run_item(struct run *q, enum timeline_place from, int copy, double l
     if (from != item->place || from == TIMELINE_BOTH) q->r->n_splits++;
     if (item->streamed) q->r->n_splits++;
     if (span) span->enter_s = q->now;
-    q->switch_left = switch_cost(item, from);
+    q->switch_left = timeline_switch_s(item, from);
     while (q->switch_left > 0)
         if (!advance(q)) return false;
     if (span) span->begin_s = q->now;
@@ -226,18 +226,39 @@ static struct timeline_state all_ahead(const struct timeline_item *items, int n,
     return state;
 }
 
+/* The engine needs as long as this for a round's copies, whatever is ahead. */
+static double engine_bound_s(const struct timeline_item *items, int n,
+                             const struct timeline_machine *m, const struct timeline_result *r) {
+    double copy_s = 0;
+    for (int i = 0; i < n; i++)
+        if (items[i].streamed) copy_s += items[i].copy_s;
+    return fmax(copy_s,
+                fmin(copy_s / m->copy_speed_cpu, copy_s + (1 - m->copy_speed_cpu) * r->cpu_busy_s));
+}
+
 void timeline_periodic(const struct timeline_item *items, int n, const struct timeline_machine *m,
                        double limit_s, struct timeline_result *result,
                        struct timeline_span *spans) {
     struct timeline_state state = all_ahead(items, n, m);
-    int n_events = 0;
+    int n_events = 0, n_late = 0;
+    double late_s = 0;
+    bool restarted = false;
     for (int i = 0; i < MAX_ROUNDS; i++) {
         timeline_round(items, n, m, &state, limit_s, result, spans);
         n_events += result->n_events;
+        if (!(result->round_s < HUGE_VAL)) break;
         bool same = result->state.n_ahead == state.n_ahead &&
                     fabs(result->state.left_s - state.left_s) <= SAME * result->round_s;
-        if (same || !(result->round_s < HUGE_VAL)) break;
+        if (same) break;
         state = result->state;
+        if (!restarted && result->round_s < engine_bound_s(items, n, m, result)) {
+            state = (struct timeline_state){0}; /* it would lose what is ahead bit by bit */
+            restarted = true;
+        }
+        if (i < MAX_ROUNDS / 2) continue;
+        late_s += result->round_s; /* it does not settle: the mean */
+        n_late++;
+        if (i + 1 == MAX_ROUNDS) result->round_s = late_s / n_late;
     }
     result->n_events = n_events;
 }

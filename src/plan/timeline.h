@@ -37,6 +37,8 @@ struct timeline_machine {
     double gpu_speed_cpu;     /* and the other way round */
     double end_s;             /* from the GPU or both to the host when the last item has ended */
 };
+/* What entering an item costs when the one before ran there. */
+double timeline_switch_s(const struct timeline_item *item, enum timeline_place from);
 /* Nobody hinders anybody. */
 struct timeline_machine timeline_machine_ideal(int n_slots);
 
