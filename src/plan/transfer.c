@@ -8,12 +8,12 @@
 
 /* Events of the timeline that single flips may cost: a few milliseconds. Small problems end before.
  */
-#define MAX_EVENTS 120000
+#define MAX_EVENTS   120000
 #define N_SHARES     8    /* shares tried: eighths */
 #define GAIN         1e-6 /* of a round: less is no gain */
 #define N_NEAR       12   /* items that one is paired with */
 #define N_RESTARTS   48
-#define N_PERTURBED 4
+#define N_PERTURBED  4
 #define LONG         64 /* items: of more, fewer starts */
 #define N_STARTS     4  /* where the engine may stand when rounds follow each other */
 #define N_PROPOSALS  (2 + 2 * (2 + 2 * N_STARTS) + N_SHARES)
