@@ -6,7 +6,7 @@
 #define NOTHING_S  1e-15
 #define MAX_ROUNDS 32
 #define NOT_YET    (-1.0)
-#define SAME       1e-9 /* of a round: two states are one */
+#define SAME       1e-8 /* of a round: two states are one */
 
 struct timeline_machine timeline_machine_ideal(int n_slots) {
     return (struct timeline_machine){.n_slots = n_slots,
@@ -226,14 +226,16 @@ static struct timeline_state all_ahead(const struct timeline_item *items, int n,
     return state;
 }
 
-/* The engine needs as long as this for a round's copies, whatever is ahead. */
+/* A round's copies need as long as this, whatever is ahead: the CPU hinders them at least while it
+ * does its work undisturbed. */
 static double engine_bound_s(const struct timeline_item *items, int n,
-                             const struct timeline_machine *m, const struct timeline_result *r) {
-    double copy_s = 0;
-    for (int i = 0; i < n; i++)
+                             const struct timeline_machine *m) {
+    double copy_s = 0, cpu_s = 0;
+    for (int i = 0; i < n; i++) {
+        cpu_s += items[i].cpu_s;
         if (items[i].streamed) copy_s += items[i].copy_s;
-    return fmax(copy_s,
-                fmin(copy_s / m->copy_speed_cpu, copy_s + (1 - m->copy_speed_cpu) * r->cpu_busy_s));
+    }
+    return fmin(copy_s / m->copy_speed_cpu, copy_s + (1 - m->copy_speed_cpu) * cpu_s);
 }
 
 void timeline_periodic(const struct timeline_item *items, int n, const struct timeline_machine *m,
@@ -241,8 +243,10 @@ void timeline_periodic(const struct timeline_item *items, int n, const struct ti
                        struct timeline_span *spans) {
     struct timeline_state state = all_ahead(items, n, m);
     int n_events = 0, n_late = 0;
-    double late_s = 0;
+    double late_s = 0, bound_s = engine_bound_s(items, n, m);
     bool restarted = false;
+    *result = (struct timeline_result){.round_s = HUGE_VAL};
+    if (bound_s > limit_s) return;
     for (int i = 0; i < MAX_ROUNDS; i++) {
         timeline_round(items, n, m, &state, limit_s, result, spans);
         n_events += result->n_events;
@@ -251,7 +255,7 @@ void timeline_periodic(const struct timeline_item *items, int n, const struct ti
                     fabs(result->state.left_s - state.left_s) <= SAME * result->round_s;
         if (same) break;
         state = result->state;
-        if (!restarted && result->round_s < engine_bound_s(items, n, m, result)) {
+        if (!restarted && result->round_s < bound_s) {
             state = (struct timeline_state){0}; /* it would lose what is ahead bit by bit */
             restarted = true;
         }
