@@ -8,6 +8,12 @@
  * device never overlap in effect: a later step sees all writes of an earlier one. Writes to the
  * exchange are visible to whoever waited for the segment's value. A buffer's lifetime ends with the
  * value of its last reader, never before.
+ *
+ * Streaming. A device that streams has a second timeline, of its copies, and slots: buffers of its
+ * memory, all of one size. A streamed weight stands in host memory and belongs to a place in a
+ * slot; a copy brings the weights of one slot there, in the order of submission with other copies
+ * and beside segments. One step reads it. Who waits for what is all the caller's: a segment for the
+ * copy that brings its weights, a copy for the last segment that reads what stood in its slot.
  */
 #pragma once
 
@@ -89,13 +95,23 @@ struct weight_source {
     const uint8_t *data;
     bool raw;             /* leave it where it is: memory is short */
     int64_t matrix_bytes; /* 0: they stand back to back */
+    bool packed;          /* data has the layout of packed.h, and is read where it stands */
+    bool streamed;        /* its home is host memory of this device; steps read it in a slot, */
+    int slot;             /* this one, */
+    int64_t slot_offset;  /* from here on, a multiple of WEIGHT_ALIGN */
 };
+#define WEIGHT_ALIGN 256                                           /* bytes */
 static inline int weight_matrices(const struct weight_source *s) { /* n_experts 0: one, plain */
     return s->n_experts > 1 ? s->n_experts : 1;
 }
 
 static inline const uint8_t *weight_matrix(const struct weight_source *s, int matrix) {
     return s->data + matrix * (s->matrix_bytes ? s->matrix_bytes : s->n_rows * s->row_bytes);
+}
+
+static inline int64_t
+weight_source_bytes(const struct weight_source *s) { /* as the file has them */
+    return dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows * weight_matrices(s);
 }
 
 /* Inside a page [kv_head][64][head_dim], K and V apart. */
@@ -119,6 +135,8 @@ struct backend_limits {
     int max_experts, max_experts_used; /* of a layer; 0: there are none */
     int max_expert_cols, max_expert_ff;
     bool expert_floats; /* some of their gates and ups are class f32, or their inputs scaled */
+    int n_slots;        /* for streamed weights */
+    int64_t slot_bytes; /* of each */
 };
 
 /* The memory in which a device keeps weights, caches and work, as it is now. */
@@ -133,9 +151,12 @@ static inline int64_t backend_headroom_bytes(int64_t total_bytes) {
 }
 
 struct backend;
+struct backend_copy;                                  /* streamed weights of one slot */
+enum backend_queue { BACKEND_COMPUTE, BACKEND_COPY }; /* a device's timelines */
 struct backend_wait {
     struct backend *backend;
     uint64_t value;
+    enum backend_queue queue; /* copies are waited for by their own device only */
 };
 
 /* When work ran, by now()'s clock. */
@@ -159,12 +180,13 @@ struct backend_vtable {
     void (*memory)(struct backend *b, struct backend_memory *out);
     /* NULL if this device computes op, else what it lacks: "no routed experts". */
     const char *(*lacks)(struct backend *b, const struct graph *g, const struct graph_op *op);
-    /* Bytes of its memory that reserve will take, local_bytes included. */
+    /* Bytes of its memory that reserve will take, local_bytes included; slots apart. */
     int64_t (*work_bytes)(struct backend *b, const struct backend_limits *limits);
     /* Bytes of host memory that it will take for itself: staging, the round's numbers. */
     int64_t (*pinned_bytes)(struct backend *b, const struct backend_limits *limits);
     ats_status (*reserve)(struct backend *b, const struct backend_limits *limits);
-    /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. */
+    /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. Of a
+     * streamed one: bytes of host memory, and as many of the slot. */
     int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);
     ats_status (*weight_load)(struct backend *b, const struct weight_source *source,
                               struct backend_weight **out);
@@ -187,7 +209,18 @@ struct backend_vtable {
      * Values of one timeline are submitted in ascending order. */
     ats_status (*submit)(struct backend *b, struct backend_segment *s, const struct round *round,
                          const struct backend_wait *waits, int n_waits, uint64_t value);
-    /* Returns when the timeline has reached value, or with the error that stopped it. */
+    /* Prepares a copy of streamed weights, which are ready and stand in one slot, for many rounds.
+     * UNSUPPORTED on a device that does not stream. */
+    ats_status (*copy_build)(struct backend *b, struct backend_weight *const *weights,
+                             int n_weights, struct backend_copy **out);
+    void (*copy_free)(struct backend *b, struct backend_copy *c);
+    /* Runs c after all waits, then sets the timeline of copies to `value`. A segment that is waited
+     * for was submitted before, and the copy before the segment that waits for it: so one queue
+     * does for both. Returns at once. It may end in a later round. */
+    ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
+                              const struct backend_wait *waits, int n_waits, uint64_t value);
+    /* Returns when the timeline of segments has reached value, or with the error that stopped it.
+     */
     ats_status (*wait)(struct backend *b, uint64_t value);
     /* Between rounds: segments submitted from now on are timed, or (as at first) not, which costs
      * them nothing. Said again, it sets a device's clock anew, which may drift from the host's. */
@@ -204,6 +237,8 @@ struct backend {
     const char *name; /* "cpu", "cpu1" */
     bool driven;      /* submit does the work in the caller's thread */
     bool gpu;         /* a GPU or what stands for one: what goes there crosses a link */
+    bool streams;     /* it has slots, and copies */
+    bool pins;        /* memory of host_alloc, and of streamed weights, cannot be paged out */
 };
 
 struct backend_options {

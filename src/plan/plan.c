@@ -16,12 +16,14 @@ static void begin(struct plan_maker *m, struct arena *arena, const struct graph 
     m->plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
     /* a device has at most one range of an axis, so this is enough */
     m->plan->parts = ARENA_ARRAY(arena, struct plan_part, (size_t)g->n_ops * (size_t)n_devices);
+    m->plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
 }
 
 /* Parts are added op by op, ascending; empty ranges are left out. */
 static void add_part(struct plan_maker *m, int op, int device, enum axis axis, int from, int to) {
     if (from < to)
-        m->plan->parts[m->plan->n_parts++] = (struct plan_part){op, device, axis, from, to};
+        m->plan->parts[m->plan->n_parts++] =
+            (struct plan_part){op, device, axis, from, to, .streamed = false};
 }
 
 static enum axis whole_axis(const struct graph_op *op) {
@@ -110,8 +112,20 @@ static void add_random_op(struct plan_maker *m, int i, struct rng *rng, int *bor
         add_part(m, i, d, axis, border[d], border[d + 1]);
 }
 
+/* A device streams nothing, every second part or all of them. */
+static void stream_at_random(const struct plan_maker *m, int device, struct rng *rng) {
+    static const int n_slots[] = {1, 2, 3, 8};
+    int share = (int)rng_below(rng, 3);
+    m->plan->n_slots[device] = n_slots[rng_below(rng, COUNT_OF(n_slots))];
+    for (int i = 0; i < m->plan->n_parts && share; i++) {
+        struct plan_part *p = &m->plan->parts[i];
+        if (p->device != device || !op_can_stream(&m->g->ops[p->op])) continue;
+        p->streamed = share == 2 || rng_below(rng, 2);
+    }
+}
+
 struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
-                         struct rng *rng) {
+                         plan_devices streaming, struct rng *rng) {
     enum { WHOLE, UNITS, FREE, N_MODES };
     struct plan_maker m;
     begin(&m, arena, g, n_devices, row_group);
@@ -136,7 +150,26 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
             add_units(&m, i, unit);
     }
     m.plan->first[g->n_ops] = m.plan->n_parts;
+    for (int d = 0; d < n_devices; d++)
+        if (streaming >> d & 1) stream_at_random(&m, d, rng);
     return m.plan;
+}
+
+static int64_t weight_bytes(const struct graph_weight *w, const struct plan_part *p) {
+    int n_rows = p->axis == AXIS_ROWS ? p->end - p->begin : w->n_rows;
+    int n_cols = p->axis == AXIS_COLS ? p->end - p->begin : w->n_cols;
+    int64_t bytes = dtype_row_bytes(w->dtype, n_cols) * n_rows;
+    return p->axis == AXIS_EXPERTS ? bytes * (p->end - p->begin) : bytes;
+}
+
+int64_t plan_part_bytes(const struct graph *g, const struct plan_part *p) {
+    const struct graph_op *op = &g->ops[p->op];
+    if (op->kind == OP_ATTENTION) return 0;
+    if (op->kind != OP_EXPERTS) return weight_bytes(&g->weights[op->weight], p);
+    int64_t bytes = 0;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        bytes += weight_bytes(&g->weights[op->p.experts.weights[i]], p);
+    return bytes;
 }
 
 /* Memory and partial sums are kept per device, so a device has at most one part of an op. */
@@ -149,11 +182,30 @@ static ats_status check_devices(const struct plan *plan, int from, int to, const
     return ATS_OK;
 }
 
-static ats_status check_op(const struct graph *g, const struct plan *plan, int i, int row_group) {
+static ats_status check_streamed(const struct plan *plan, const struct plan_part *p,
+                                 const struct graph_op *op, const char *name,
+                                 plan_devices streaming) {
+    if (!p->streamed) return ATS_OK;
+    if (!op_can_stream(op)) return fail(ATS_BAD_ARGUMENT, "%s cannot be streamed", name);
+    if (!(streaming >> p->device & 1))
+        return fail(ATS_BAD_ARGUMENT, "the plan streams %s to device %d, which cannot stream", name,
+                    p->device);
+    if (plan->n_slots[p->device] < 1)
+        return fail(ATS_BAD_ARGUMENT, "the plan streams %s to device %d, but gives it no slot",
+                    name, p->device);
+    return ATS_OK;
+}
+
+static const char *op_name(const struct graph *g, const struct graph_op *op) {
+    if (op->kind == OP_EXPERTS) return g->weights[op->p.experts.weights[EXPERT_GATE]].name;
+    return op->weight >= 0 ? g->weights[op->weight].name : op_kind_name(op->kind);
+}
+
+static ats_status check_op(const struct graph *g, const struct plan *plan, int i, int row_group,
+                           plan_devices streaming) {
     const struct graph_op *op = &g->ops[i];
     int from = plan->first[i], to = plan->first[i + 1], at = 0;
-    const char *name = op->weight >= 0 ? g->weights[op->weight].name : op_kind_name(op->kind);
-    if (op->kind == OP_EXPERTS) name = g->weights[op->p.experts.weights[EXPERT_GATE]].name;
+    const char *name = op_name(g, op);
     if (from == to) return fail(ATS_BAD_ARGUMENT, "the plan has no home for %s", name);
     enum axis axis = plan->parts[from].axis;
     int length = op_axis_length(g, op, axis), border = 1;
@@ -172,6 +224,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
         if (!legal)
             return fail(ATS_BAD_ARGUMENT, "the plan's range %d to %d of %s is not legal",
                         part->begin, part->end, name);
+        TRY(check_streamed(plan, part, op, name, streaming));
         at = part->end;
     }
     if (at != length)
@@ -179,8 +232,9 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     return check_devices(plan, from, to, name);
 }
 
-ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group) {
+ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group,
+                      plan_devices streaming) {
     for (int i = 0; i < g->n_ops; i++)
-        if (op_is_placed(&g->ops[i])) TRY(check_op(g, plan, i, row_group));
+        if (op_is_placed(&g->ops[i])) TRY(check_op(g, plan, i, row_group, streaming));
     return ATS_OK;
 }

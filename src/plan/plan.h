@@ -3,6 +3,9 @@
  * embedding, an attention with its cache, a layer's experts) by parts: one axis cut into ranges,
  * each on a device. Arithmetic only: no device, thread or clock. Made here by hand or at random;
  * read by run/lower.
+ *
+ * A part may be streamed (scheduling.md 1): its matrices live in host memory and are copied, every
+ * round anew, into a slot of the device that computes them, while it computes something else.
  */
 #pragma once
 
@@ -17,24 +20,35 @@ struct plan_part {
     int op, device;
     enum axis axis;
     int begin, end;
+    bool streamed; /* MATMUL, EXPERTS; on a device that streams */
 };
 struct plan {
     int n_devices;
     struct plan_part *parts;
     int n_parts;
-    int *first; /* (n_ops + 1): parts of op i are [first[i], first[i + 1]) */
+    int *first;   /* (n_ops + 1): parts of op i are [first[i], first[i + 1]) */
+    int *n_slots; /* (n_devices) buffers that streamed parts take turns in; >= 1 if there are any */
 };
+/* Devices as bits: those that stream. */
+typedef unsigned plan_devices;
 
 /* Everything on one device. All plans live in the arena. */
 struct plan *plan_whole(struct arena *arena, const struct graph *g, int n_devices, int device);
 /* Every block divided evenly in whole units over all devices; the embedding on device 0. */
 struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices);
 /* Any plan at all: whole blocks, block splits, and free mixtures of whole, row-cut and column-cut
- * operators; legal borders. row_group: as given to the model. For tests. */
+ * operators; on devices that stream nothing, some or all of it streamed through one slot or many;
+ * legal borders. row_group: as given to the model. For tests. */
 struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
-                         struct rng *rng);
+                         plan_devices streaming, struct rng *rng);
 /* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */
-MUST_CHECK ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group);
+MUST_CHECK ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group,
+                                 plan_devices streaming);
+/* Bytes of a part's matrices, as the file has them. Others' biases and vectors are not counted. */
+int64_t plan_part_bytes(const struct graph *g, const struct plan_part *part);
+static inline bool op_can_stream(const struct graph_op *op) {
+    return op->kind == OP_MATMUL || op->kind == OP_EXPERTS;
+}
 /* True if the op's parts each make a sum over part of the inputs, or of the experts. */
 static inline bool plan_op_is_partial(const struct plan *p, int op) {
     if (p->first[op + 1] - p->first[op] < 2) return false;

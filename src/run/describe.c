@@ -211,9 +211,12 @@ static json_t *ledger_json(const ats_engine *e) {
         executor_ledger(e->executor, d, &l);
         json_array_append_new(
             devices,
-            json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", e->device_names[d], "weight_bytes",
-                      (json_int_t)l.weight_bytes, "mapped_bytes", (json_int_t)l.mapped_bytes,
-                      "kv_bytes", (json_int_t)l.kv_bytes, "work_bytes", (json_int_t)l.work_bytes));
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", e->device_names[d],
+                      "weight_bytes", (json_int_t)l.weight_bytes, "mapped_bytes",
+                      (json_int_t)l.mapped_bytes, "kv_bytes", (json_int_t)l.kv_bytes, "work_bytes",
+                      (json_int_t)l.work_bytes, "slot_bytes", (json_int_t)l.slot_bytes,
+                      "streamed_pinned_bytes", (json_int_t)l.streamed_bytes,
+                      "streamed_pageable_bytes", (json_int_t)l.pageable_bytes));
     }
     return devices;
 }

@@ -133,16 +133,19 @@ static ats_status open_devices(ats_engine *e) {
 
 static ats_status make_plan(ats_engine *e) {
     const struct graph *g = e->model->graph;
+    plan_devices streaming = 0;
+    for (int d = 0; d < e->n_devices; d++)
+        streaming |= (plan_devices)e->devices[d]->streams << d;
     if (e->options.plan_seed) {
         struct rng rng;
         rng_seed(&rng, e->options.plan_seed);
-        e->plan = plan_random(&e->arena, g, e->n_devices, 1, &rng);
+        e->plan = plan_random(&e->arena, g, e->n_devices, 1, streaming, &rng);
     } else if (e->n_devices > 1) {
         e->plan = plan_even(&e->arena, g, e->n_devices);
     } else {
         e->plan = plan_whole(&e->arena, g, 1, 0);
     }
-    return plan_check(g, e->plan, 1);
+    return plan_check(g, e->plan, 1, streaming);
 }
 
 static ats_status open_executor(ats_engine *e) {
@@ -166,8 +169,9 @@ static ats_status open_executor(ats_engine *e) {
         struct executor_ledger ledger;
         executor_ledger(e->executor, d, &ledger);
         e->stats.kv_bytes += (uint64_t)ledger.kv_bytes;
-        e->stats.work_bytes += (uint64_t)ledger.work_bytes;
-        e->stats.weight_bytes += (uint64_t)(ledger.weight_bytes + ledger.mapped_bytes);
+        e->stats.work_bytes += (uint64_t)(ledger.work_bytes + ledger.slot_bytes);
+        e->stats.weight_bytes += (uint64_t)(ledger.weight_bytes + ledger.mapped_bytes +
+                                            ledger.streamed_bytes + ledger.pageable_bytes);
     }
     return ATS_OK;
 }

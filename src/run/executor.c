@@ -21,7 +21,11 @@ struct executor {
     uint64_t value[EXECUTOR_MAX_DEVICES];     /* timelines, before the current round */
     uint64_t submitted[EXECUTOR_MAX_DEVICES]; /* the last value that each was asked for */
     uint64_t
-        per_round[EXECUTOR_MAX_DEVICES]; /* how far a round moves them: segments of the device */
+        per_round[EXECUTOR_MAX_DEVICES];   /* how far a round moves them: segments of the device */
+    struct backend_copy **copies;          /* (n_transfers) */
+    uint64_t copied[EXECUTOR_MAX_DEVICES]; /* timelines of copies, before the current round */
+    uint64_t n_copies[EXECUTOR_MAX_DEVICES]; /* how far a round moves them */
+    bool *is_ahead;                          /* (n_transfers) the round before has submitted it */
 };
 
 static ats_status check_kv_types(const struct executor *e) {
@@ -49,6 +53,7 @@ static ats_status reserve(struct executor *e) {
     TRY(first->fn->host_alloc(first, (size_t)e->program->exchange_bytes, &e->exchange));
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_limits limits = device_limits(e->model, e->program, &e->o, d, e->exchange);
+        limits.slot_bytes = e->ledger.slot_bytes[d];
         TRY(e->devices[d]->fn->reserve(e->devices[d], &limits));
     }
     return open_caches(e);
@@ -88,6 +93,10 @@ void executor_close(struct executor *e) {
         struct backend *b = e->devices[p->segments[i].device];
         b->fn->segment_free(b, e->segments[i]);
     }
+    for (int i = 0; e->copies && i < p->n_transfers; i++) {
+        struct backend *b = e->devices[p->transfers[i].device];
+        if (e->copies[i]) b->fn->copy_free(b, e->copies[i]);
+    }
     for (int i = 0; e->weights && i < p->n_shards; i++) {
         struct backend *b = e->devices[p->shards[i].device];
         if (e->weights[i]) b->fn->weight_free(b, e->weights[i]);
@@ -105,7 +114,11 @@ void executor_close(struct executor *e) {
 /* ---- loading ---- */
 
 static struct weight_source source_of(const struct executor *e, int shard) {
-    return shard_source(e->model, &e->program->shards[shard], e->ledger.raw[shard]);
+    const struct program_shard *s = &e->program->shards[shard];
+    struct weight_source source = shard_source(e->model, s, e->ledger.raw[shard]);
+    if (source.streamed) source.slot = e->program->transfers[s->transfer].slot;
+    source.slot_offset = e->ledger.slot_offset[shard];
+    return source;
 }
 
 /* Copies the program's steps into submission order with their shards and caches filled in. */
@@ -139,6 +152,22 @@ static ats_status build_segments(struct executor *e) {
     return ATS_OK;
 }
 
+static ats_status build_copies(struct executor *e) {
+    const struct program *p = e->program;
+    struct backend_weight **weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
+    e->copies = ARENA_ARRAY(&e->arena, struct backend_copy *, p->n_transfers);
+    e->is_ahead = ARENA_ARRAY(&e->arena, bool, p->n_transfers);
+    for (int i = 0; i < p->n_transfers; i++) {
+        struct backend *b = e->devices[p->transfers[i].device];
+        int n = 0;
+        for (int j = 0; j < p->n_shards; j++)
+            if (p->shards[j].transfer == i) weights[n++] = e->weights[j];
+        e->n_copies[p->transfers[i].device]++;
+        TRY(b->fn->copy_build(b, weights, n, &e->copies[i]));
+    }
+    return ATS_OK;
+}
+
 /* Shards are loaded in batches of this size: all threads work on each, and what a batch was made
  * from can leave memory before the next one comes. */
 #define BATCH_BYTES ((uint64_t)64 << 20)
@@ -152,7 +181,7 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
         struct backend *b = e->devices[p->shards[*next].device];
         struct weight_source s = source_of(e, *next);
         TRY(b->fn->weight_load(b, &s, &e->weights[*next]));
-        *done += (uint64_t)source_bytes(&s);
+        *done += (uint64_t)weight_source_bytes(&s);
     }
     for (int d = 0; d < e->n_devices; d++)
         TRY(e->devices[d]->fn->weights_ready(e->devices[d]));
@@ -169,7 +198,7 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
     uint64_t done = 0, total = 0;
     for (int i = 0; i < p->n_shards; i++) {
         struct weight_source s = source_of(e, i);
-        total += (uint64_t)source_bytes(&s);
+        total += (uint64_t)weight_source_bytes(&s);
     }
     e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
     for (int next = 0;;) {
@@ -179,6 +208,7 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
         TRY(load_batch(e, &next, &done));
     }
     bind_steps(e);
+    TRY(build_copies(e));
     return build_segments(e);
 }
 
@@ -186,26 +216,62 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
 
 static ats_status submit(struct executor *e, int segment, const struct round *round) {
     const struct program_segment *s = &e->program->segments[segment];
-    struct backend_wait waits[EXECUTOR_MAX_DEVICES];
-    for (int i = 0; i < s->n_waits; i++) {
-        int other = s->waits[i].device;
-        waits[i] = (struct backend_wait){e->devices[other],
-                                         e->value[other] + (uint64_t)s->waits[i].ordinal};
-    }
+    struct backend_wait waits[EXECUTOR_MAX_DEVICES + 1];
     struct backend *b = e->devices[s->device];
+    int n_waits = s->n_waits;
+    for (int i = 0; i < n_waits; i++) {
+        int other = s->waits[i].device;
+        uint64_t value = e->value[other] + (uint64_t)s->waits[i].ordinal;
+        waits[i] = (struct backend_wait){e->devices[other], value, BACKEND_COMPUTE};
+    }
+    if (s->arrival) {
+        uint64_t arrived = e->copied[s->device] + (uint64_t)s->arrival;
+        waits[n_waits++] = (struct backend_wait){b, arrived, BACKEND_COPY};
+    }
     uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
-    TRY(b->fn->submit(b, e->segments[segment], round, waits, s->n_waits, value));
+    TRY(b->fn->submit(b, e->segments[segment], round, waits, n_waits, value));
     e->submitted[s->device] = value;
     return ATS_OK;
 }
 
-/* Devices that run by themselves get all their segments first and wait for the others' values;
- * then this thread drives its own. */
+/* A transfer of this round, or ahead of time of the next one. It waits for what of this round reads
+ * its slot; an earlier round is over. */
+static ats_status submit_copy(struct executor *e, int transfer, bool next_round) {
+    const struct program_transfer *t = &e->program->transfers[transfer];
+    struct backend *b = e->devices[t->device];
+    const struct backend_wait wait = {b, e->value[t->device] + (uint64_t)t->wait, BACKEND_COMPUTE};
+    bool waits = t->wait && t->ahead == next_round;
+    uint64_t value = e->copied[t->device] + (uint64_t)t->ordinal;
+    if (next_round) value += e->n_copies[t->device];
+    return b->fn->submit_copy(b, e->copies[transfer], &wait, waits, value);
+}
+
+/* Those that are the first of a round in their slots. */
+static ats_status submit_first_copies(struct executor *e, bool next_round) {
+    for (int i = 0; i < e->program->n_transfers; i++) {
+        if (!e->program->transfers[i].ahead) continue;
+        bool done = !next_round && e->is_ahead[i];
+        e->is_ahead[i] = false;
+        if (!done) TRY(submit_copy(e, i, next_round));
+        e->is_ahead[i] = next_round;
+    }
+    return ATS_OK;
+}
+
+/* Devices that run by themselves get all their segments first, with the copies that these make room
+ * for, and wait for the others' values; then this thread drives its own. */
 static ats_status submit_all(struct executor *e, const struct round *round) {
     const struct program *p = e->program;
-    for (int driven = 0; driven < 2; driven++)
-        for (int i = 0; i < p->n_segments; i++)
-            if (e->devices[p->segments[i].device]->driven == driven) TRY(submit(e, i, round));
+    TRY(submit_first_copies(e, false));
+    for (int i = 0; i < p->n_segments; i++) {
+        const struct program_segment *s = &p->segments[i];
+        if (e->devices[s->device]->driven) continue;
+        TRY(submit(e, i, round));
+        if (s->release >= 0) TRY(submit_copy(e, s->release, false));
+    }
+    TRY(submit_first_copies(e, true));
+    for (int i = 0; i < p->n_segments; i++)
+        if (e->devices[p->segments[i].device]->driven) TRY(submit(e, i, round));
     return ATS_OK;
 }
 
@@ -218,6 +284,7 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     if (status != ATS_OK) snprintf(text, sizeof text, "%s", error_text());
     for (int d = 0; d < e->n_devices; d++) { /* all of them: what runs still reads the round */
         e->value[d] += e->per_round[d];
+        e->copied[d] += e->n_copies[d];
         ats_status waited = e->devices[d]->fn->wait(e->devices[d], e->submitted[d]);
         if (waited == ATS_OK || status != ATS_OK) continue;
         status = waited;

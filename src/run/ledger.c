@@ -15,7 +15,8 @@ struct weight_source shard_source(const struct model *model, const struct progra
                                    .n_rows = w->n_rows,
                                    .n_cols = w->n_cols,
                                    .n_experts = max_int(1, w->n_experts),
-                                   .raw = raw};
+                                   .raw = raw,
+                                   .streamed = shard->transfer >= 0};
     source.data = model_weight_data(model, shard->weight, &source.row_bytes);
     source.matrix_bytes = w->matrix_rows * source.row_bytes;
     if (shard->axis == AXIS_ROWS) {
@@ -29,10 +30,6 @@ struct weight_source shard_source(const struct model *model, const struct progra
         source.n_cols = shard->end - shard->begin;
     }
     return source;
-}
-
-int64_t source_bytes(const struct weight_source *s) {
-    return dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows * s->n_experts;
 }
 
 struct kv_layout program_kv_layout(const struct model *model, const struct program_kv *kv,
@@ -67,7 +64,8 @@ struct backend_limits device_limits(const struct model *model, const struct prog
                                .n_ctx = options->n_ctx,
                                .local_bytes = program->local_bytes[device],
                                .exchange = exchange,
-                               .exchange_bytes = program->exchange_bytes};
+                               .exchange_bytes = program->exchange_bytes,
+                               .n_slots = program->n_slots[device]};
     for (int i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (op->kind == OP_MATMUL) l.max_cols = max_int(l.max_cols, g->weights[op->weight].n_cols);
@@ -101,15 +99,36 @@ static void count_weights(const struct model *model, const struct program *p,
     for (int i = 0; i < p->n_shards; i++) {
         struct backend *b = devices[p->shards[i].device];
         struct executor_ledger *line = &l->devices[p->shards[i].device];
-        if (may_stay_mapped(b) != mappable) continue;
         struct weight_source s = shard_source(model, &p->shards[i], false);
+        if (s.streamed || may_stay_mapped(b) != mappable) continue;
         int64_t copied = b->fn->weight_bytes(b, &s);
         l->raw[i] = mappable && copied > *left;
         if (l->raw[i]) copied = 0;
         if (line->memory.host) *left -= copied;
         line->weight_bytes += copied;
-        if (copied == 0) line->mapped_bytes += source_bytes(&s);
+        if (copied == 0) line->mapped_bytes += weight_source_bytes(&s);
     }
+}
+
+/* Streamed shards stand in their slot one after the other, and a slot holds the largest lot. */
+static void count_streamed(struct arena *arena, const struct model *model, const struct program *p,
+                           struct backend *const *devices, struct ledger *l) {
+    int64_t *used = ARENA_ARRAY(arena, int64_t, p->n_transfers);
+    l->slot_offset = ARENA_ARRAY(arena, int64_t, p->n_shards);
+    for (int i = 0; i < p->n_shards; i++) {
+        const struct program_shard *s = &p->shards[i];
+        if (s->transfer < 0) continue;
+        struct weight_source source = shard_source(model, s, false);
+        struct backend *b = devices[s->device];
+        struct executor_ledger *line = &l->devices[s->device];
+        int64_t bytes = b->fn->weight_bytes(b, &source);
+        l->slot_offset[i] = used[s->transfer];
+        used[s->transfer] += (int64_t)round_up((size_t)bytes, WEIGHT_ALIGN);
+        l->slot_bytes[s->device] = max_i64(l->slot_bytes[s->device], used[s->transfer]);
+        *(b->pins ? &line->streamed_bytes : &line->pageable_bytes) += bytes;
+    }
+    for (int d = 0; d < l->n_devices; d++)
+        l->devices[d].slot_bytes = p->n_slots[d] * l->slot_bytes[d];
 }
 
 void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
@@ -132,18 +151,19 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
         struct kv_layout layout = program_kv_layout(model, &program->kvs[i], options);
         out->devices[program->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&layout);
     }
+    count_streamed(arena, model, program, devices, out);
     int64_t left = options->host_bytes;
     for (int d = 0; d < out->n_devices; d++) {
         const struct executor_ledger *line = &out->devices[d];
-        left -= line->pinned_bytes;
-        if (line->memory.host) left -= line->kv_bytes + line->work_bytes;
+        left -= ledger_host_bytes(line) + (line->memory.host ? ledger_own_bytes(line) : 0);
     }
     count_weights(model, program, devices, false, &left, out);
     left = min_i64(left, (int64_t)(COPIES_SHARE * (double)options->host_bytes));
     count_weights(model, program, devices, true, &left, out);
     for (int d = 0; d < out->n_devices; d++) {
         const struct executor_ledger *line = &out->devices[d];
-        out->host_bytes += line->pinned_bytes + (line->memory.host ? ledger_own_bytes(line) : 0);
+        out->host_bytes +=
+            ledger_host_bytes(line) + (line->memory.host ? ledger_own_bytes(line) : 0);
     }
 }
 
@@ -158,10 +178,11 @@ static ats_status check_device(const struct executor_ledger *l, const char *name
     if (needed <= l->limit_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY,
                 "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
-                "needed: weights %.0f, KV cache of %d pages %.0f, work %.0f; fewer layers on it, a "
-                "smaller context or KV type need less",
+                "needed: weights %.0f, KV cache of %d pages %.0f, work and slots %.0f; fewer "
+                "layers on it, a smaller context or KV type need less",
                 name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
-                mib(needed), mib(l->weight_bytes), n_pages, mib(l->kv_bytes), mib(l->work_bytes));
+                mib(needed), mib(l->weight_bytes), n_pages, mib(l->kv_bytes),
+                mib(l->work_bytes + l->slot_bytes));
 }
 
 static ats_status check_host(const struct ledger *l) {
@@ -169,10 +190,11 @@ static ats_status check_host(const struct ledger *l) {
     for (int d = 0; d < l->n_devices; d++) {
         const struct executor_ledger *line = &l->devices[d];
         work += line->pinned_bytes;
+        weights += line->streamed_bytes + line->pageable_bytes;
         if (!line->memory.host) continue;
         weights += line->weight_bytes;
         kv += line->kv_bytes;
-        work += line->work_bytes;
+        work += line->work_bytes + line->slot_bytes;
     }
     if (l->host_bytes <= l->host_limit_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY,

@@ -23,14 +23,21 @@ struct executor_options {
 struct executor_ledger {
     int64_t weight_bytes; /* copies in its memory */
     int64_t kv_bytes, work_bytes;
-    int64_t pinned_bytes; /* host memory beside it that devices reach: exchange, staging */
-    int64_t mapped_bytes; /* of the file's map, read in place; can be read again: not counted */
+    int64_t slot_bytes;     /* all its slots */
+    int64_t streamed_bytes; /* of the host, weights that come to its slots: pinned, */
+    int64_t pageable_bytes; /* or not; one of the two is 0 */
+    int64_t pinned_bytes;   /* host memory beside it that devices reach: exchange, staging */
+    int64_t mapped_bytes;   /* of the file's map, read in place; can be read again: not counted */
     struct backend_memory memory;
     int64_t limit_bytes; /* of its memory that may be promised */
 };
-/* Weights, KV and work: what a device takes of its memory. */
+/* Weights, KV, work and slots: what a device takes of its memory. */
 static inline int64_t ledger_own_bytes(const struct executor_ledger *l) {
-    return l->weight_bytes + l->kv_bytes + l->work_bytes;
+    return l->weight_bytes + l->kv_bytes + l->work_bytes + l->slot_bytes;
+}
+/* What it takes of the host's beside that. */
+static inline int64_t ledger_host_bytes(const struct executor_ledger *l) {
+    return l->pinned_bytes + l->streamed_bytes + l->pageable_bytes;
 }
 
 struct ledger {
@@ -39,7 +46,9 @@ struct ledger {
     int64_t host_bytes; /* promised of the host's memory by all of them */
     int64_t host_limit_bytes;
     int n_pages;
-    bool *raw; /* (n_shards) memory is short: it stays as it is in the file's map */
+    bool *raw;            /* (n_shards) memory is short: it stays as it is in the file's map */
+    int64_t *slot_offset; /* (n_shards) of streamed ones */
+    int64_t slot_bytes[EXECUTOR_MAX_DEVICES]; /* of each slot */
 };
 
 /* Counts a program on devices (program->n_devices). out->raw lies in the arena. */
@@ -52,7 +61,6 @@ MUST_CHECK ats_status ledger_check(const struct ledger *l, struct backend *const
 /* A shard as it stands in the file. */
 struct weight_source shard_source(const struct model *model, const struct program_shard *shard,
                                   bool raw);
-int64_t source_bytes(const struct weight_source *s);
 struct kv_layout program_kv_layout(const struct model *model, const struct program_kv *kv,
                                    const struct executor_options *options);
 /* What a device must be ready for. exchange: its address, if there is one yet. */

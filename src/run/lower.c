@@ -119,7 +119,8 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
                                    .bias = -1,
                                    .kv = -1,
                                    .experts = {-1, -1, -1},
-                                   .expert_biases = {-1, -1, -1}},
+                                   .expert_biases = {-1, -1, -1},
+                                   .transfer = -1},
                              .out = out,
                              .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
     for (int d = 0; d < l->n_devices; d++)
@@ -341,7 +342,7 @@ static void require(struct lowering *l, int value, int device, int begin, int en
 
 static int add_shard(struct lowering *l, struct program_shard shard) {
     struct program *p = l->program;
-    for (int i = 0; i < p->n_shards; i++)
+    for (int i = 0; i < p->n_shards && shard.transfer < 0; i++)
         if (memcmp(&p->shards[i], &shard, sizeof shard) == 0) return i;
     GROW(p->shards, p->n_shards, l->cap_shards, 1);
     p->shards[p->n_shards] = shard;
@@ -349,7 +350,7 @@ static int add_shard(struct lowering *l, struct program_shard shard) {
 }
 
 static int vector_shard(struct lowering *l, int device, int weight, int begin, int end) {
-    return add_shard(l, (struct program_shard){device, weight, AXIS_COLS, begin, end});
+    return add_shard(l, (struct program_shard){device, weight, AXIS_COLS, begin, end, -1});
 }
 
 static int add_kv(struct lowering *l, const struct plan_part *p) {
@@ -363,8 +364,8 @@ static void emit_embed(struct lowering *l, const struct plan_part *p) {
     const struct graph_op *op = &l->g->ops[p->op];
     int width = l->g->values[op->out].width;
     struct step step = {.kind = STEP_OP, .op = op, .end = width};
-    int shard =
-        add_shard(l, (struct program_shard){p->device, op->weight, AXIS_ROWS, 0, l->g->n_vocab});
+    int shard = add_shard(
+        l, (struct program_shard){p->device, op->weight, AXIS_ROWS, 0, l->g->n_vocab, -1});
     add_step(l, p->device, step, NULL, value_buffer(l, op->out, p->device))->s.shard = shard;
     ranges_add(&l->values[op->out].have[p->device], 0, width);
 }
@@ -388,7 +389,9 @@ static void emit_matmul(struct lowering *l, const struct plan_part *p, bool firs
                          : p->axis;
     int from = axis == AXIS_COLS ? p->begin : step.begin;
     int to = axis == AXIS_COLS ? p->end : step.end;
-    int shard = add_shard(l, (struct program_shard){p->device, op->weight, axis, from, to});
+    int transfer = lower_stream_part(l, p);
+    int shard =
+        add_shard(l, (struct program_shard){p->device, op->weight, axis, from, to, transfer});
     int bias = -1;
     if (op->bias >= 0 && (!partial || first))
         bias = vector_shard(l, p->device, op->bias, step.begin, step.end);
@@ -397,6 +400,7 @@ static void emit_matmul(struct lowering *l, const struct plan_part *p, bool firs
     struct lower_step *s = add_step(l, p->device, step, &in, out);
     s->s.shard = shard;
     s->s.bias = bias;
+    lower_stream_step(l, transfer);
     if (!partial) ranges_add(&l->values[op->out].have[p->device], step.begin, step.end);
 }
 
@@ -423,8 +427,9 @@ static void emit_attention(struct lowering *l, const struct plan_part *p) {
     ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
 }
 
-static int expert_shard(struct lowering *l, const struct plan_part *p, int weight) {
-    return add_shard(l, (struct program_shard){p->device, weight, AXIS_EXPERTS, p->begin, p->end});
+static int expert_shard(struct lowering *l, const struct plan_part *p, int weight, int transfer) {
+    return add_shard(
+        l, (struct program_shard){p->device, weight, AXIS_EXPERTS, p->begin, p->end, transfer});
 }
 
 static void emit_experts(struct lowering *l, const struct plan_part *p) {
@@ -441,14 +446,16 @@ static void emit_experts(struct lowering *l, const struct plan_part *p) {
                         .in_rows = rows};
     const struct experts_params *e = &op->p.experts;
     int shards[N_EXPERT_WEIGHTS], biases[N_EXPERT_WEIGHTS] = {-1, -1, -1};
+    int transfer = lower_stream_part(l, p);
     for (int i = 0; i < N_EXPERT_WEIGHTS; i++) {
-        shards[i] = expert_shard(l, p, e->weights[i]);
-        if (e->biased) biases[i] = expert_shard(l, p, e->biases[i]);
+        shards[i] = expert_shard(l, p, e->weights[i], transfer);
+        if (e->biased) biases[i] = expert_shard(l, p, e->biases[i], -1);
     }
     int out = partial ? partial_buffer(l, op->out, p->device) : value_buffer(l, op->out, p->device);
     struct lower_step *s = add_step(l, p->device, step, in, out);
     memcpy(s->s.experts, shards, sizeof shards);
     memcpy(s->s.expert_biases, biases, sizeof biases);
+    lower_stream_step(l, transfer);
     if (!partial) ranges_add(&l->values[op->out].have[p->device], 0, step.end);
 }
 
@@ -512,6 +519,7 @@ static void start(struct lowering *l) {
             s->buffer[d] = s->partial[d] = -1;
     }
     l->logits_buffer = add_buffer(l, -1, 0, g->n_vocab, true);
+    lower_stream_start(l);
 }
 
 static void discard(struct lowering *l) {

@@ -1,5 +1,5 @@
-/* What lower.c (which steps) and lower_memory.c (where their values stand, when they may run)
- * share; nobody else includes it. */
+/* What lower.c (which steps), lower_stream.c (which of their weights come in which slot) and
+ * lower_memory.c (where values stand, when steps may run) share; nobody else includes it. */
 #pragma once
 
 #include "run/lower.h"
@@ -37,9 +37,27 @@ struct lowering {
     struct export_entry *exports;
     size_t n_exports, cap_exports;
     struct program *program;
-    size_t cap_shards, cap_kvs;
+    size_t cap_shards, cap_kvs, cap_transfers;
     int logits_buffer;
+    struct stream {
+        int64_t slot_bytes; /* as the file has them: the largest part that is streamed */
+        int64_t used;       /* of the transfer that is being filled */
+        int transfer;       /* that one, -1 */
+        int n;              /* transfers */
+    } * streams;            /* (n_devices) */
 };
+
+/* lower_stream.c */
+void lower_stream_start(struct lowering *l);
+/* The transfer that brings a part's weights, -1: it is not streamed. Called in the order of steps.
+ */
+int lower_stream_part(struct lowering *l, const struct plan_part *part);
+/* The step just added reads the transfer's slot; -1: it reads none. */
+void lower_stream_step(struct lowering *l, int transfer);
+/* All transfers are known: gives them their slots. */
+void lower_stream_place(struct lowering *l);
+/* The segment reads a transfer's slot as the last one: what comes there next waits for it. */
+void lower_stream_release(struct lowering *l, int transfer, struct program_segment *segment);
 
 /* Gives every buffer its offset, fills the spans, finds who waits for whom, cuts segments. */
 void lower_finish(struct lowering *l);

@@ -113,14 +113,15 @@ static struct program_segment *open_segment(struct lowering *l, int device, int 
         (struct program_segment){.device = device,
                                  .step_begin = at,
                                  .step_end = at,
+                                 .release = -1,
                                  .ordinal = ordinal,
                                  .first_step = first_step,
                                  .waits = ARENA_ARRAY(l->arena, struct program_wait, l->n_devices)};
     return s;
 }
 
-/* Cuts a device's steps where it waits, and after what others wait for. The step numbers waited for
- * stand in `ordinal` until number_waits. */
+/* Cuts a device's steps where it waits, and after what others wait for: segments of other devices,
+ * or transfers, both ways. The step numbers waited for stand in `ordinal` until number_waits. */
 static void cut_device(struct lowering *l, int device, int *n_order, size_t *cap) {
     struct program *p = l->program;
     int *seen = ARENA_ARRAY(l->arena, int, l->n_devices);
@@ -131,8 +132,11 @@ static void cut_device(struct lowering *l, int device, int *n_order, size_t *cap
     for (size_t i = 0; i < l->n_steps; i++) {
         const struct lower_step *s = &l->steps[i];
         if (s->s.device != device) continue;
-        bool wait = must_wait(l, s, seen);
-        if (!segment || wait) segment = open_segment(l, device, *n_order, (int)i, ++ordinal, cap);
+        const struct program_transfer *t = s->s.transfer >= 0 ? &p->transfers[s->s.transfer] : NULL;
+        bool wait = must_wait(l, s, seen), arrives = t && t->first_step == (int)i;
+        if (!segment || wait || arrives)
+            segment = open_segment(l, device, *n_order, (int)i, ++ordinal, cap);
+        if (arrives) segment->arrival = t->ordinal;
         for (int d = 0; wait && d < l->n_devices; d++) {
             if (s->wait[d] <= seen[d]) continue;
             segment->waits[segment->n_waits++] = (struct program_wait){d, s->wait[d]};
@@ -140,7 +144,9 @@ static void cut_device(struct lowering *l, int device, int *n_order, size_t *cap
         }
         p->order[(*n_order)++] = (int)i;
         segment->step_end = *n_order;
-        if (s->cut_after) segment = NULL;
+        bool last = t && t->last_step == (int)i;
+        if (last) lower_stream_release(l, s->s.transfer, segment);
+        if (s->cut_after || last) segment = NULL;
     }
 }
 
@@ -177,6 +183,7 @@ void lower_finish(struct lowering *l) {
     p->logits_offset_bytes = l->buffers[l->logits_buffer].offset_bytes;
     wait_for_readers(l);
     fill_spans(l);
+    lower_stream_place(l);
     mark_cuts(l);
 
     size_t cap = 0;
@@ -189,4 +196,6 @@ void lower_finish(struct lowering *l) {
     p->segments = arena_adopt(l->arena, p->segments, sizeof *p->segments * (size_t)p->n_segments);
     p->shards = arena_adopt(l->arena, p->shards, sizeof *p->shards * (size_t)p->n_shards);
     p->kvs = arena_adopt(l->arena, p->kvs, sizeof *p->kvs * (size_t)p->n_kvs);
+    p->transfers =
+        arena_adopt(l->arena, p->transfers, sizeof *p->transfers * (size_t)p->n_transfers);
 }

@@ -270,7 +270,8 @@ static void run_hops(struct rig *r, int n, struct backend_segment *const *segmen
             struct rig *own = &r[i % n], *other = &r[(i + n - 1) % n];
             if (own->b->driven != driven) continue;
             /* a device has every n-th hop: its k-th sets its value to value + k + 1 */
-            struct backend_wait wait = {other->b, other->value + (uint64_t)((i - 1) / n) + 1};
+            struct backend_wait wait = {.backend = other->b,
+                                        .value = other->value + (uint64_t)((i - 1) / n) + 1};
             TEST_OK(own->b->fn->submit(own->b, segments[i], round, &wait, i > 0,
                                        own->value + (uint64_t)(i / n) + 1));
         }

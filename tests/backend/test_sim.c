@@ -181,7 +181,7 @@ static void build_steps(struct world *w, int id, int device, int n_steps) {
 static ats_status submit(struct world *w, int id, uint64_t value, int wait_device,
                          uint64_t wait_value) {
     struct backend *b = w->d[w->device[id]];
-    struct backend_wait wait = {w->d[max_int(wait_device, 0)], wait_value};
+    struct backend_wait wait = {.backend = w->d[max_int(wait_device, 0)], .value = wait_value};
     return b->fn->submit(b, w->s[id], &one_token, &wait, wait_device >= 0, value);
 }
 
@@ -364,7 +364,7 @@ static void worlds_do_not_wait_for_each_other(void **state) {
     world_open(&other, 1, two_rates);
     world_open(&w, 1, two_rates);
     build_steps(&w, 1, 0, 1);
-    struct backend_wait wait_other = {other.d[0], 1};
+    struct backend_wait wait_other = {.backend = other.d[0], .value = 1};
     TEST_STATUS(w.d[0]->fn->submit(w.d[0], w.s[1], &one_token, &wait_other, 1, 1), ATS_DEVICE);
     TEST_ERROR_HAS("those of its world");
     build_steps(&other, 2, 0, 1);

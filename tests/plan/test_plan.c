@@ -24,6 +24,8 @@ static int device_elements(const struct plan *p, int op, int device) {
     return n;
 }
 
+enum { EVERY_DEVICE = 15 };
+
 /* ---- the makers ---- */
 
 static void a_whole_plan_has_one_part_per_op(void **state) {
@@ -33,7 +35,7 @@ static void a_whole_plan_has_one_part_per_op(void **state) {
             struct arena arena = {0};
             const struct graph *g = tiny_graph(&arena, &shapes[i]);
             const struct plan *p = plan_whole(&arena, g, 3, device);
-            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            TEST_OK(plan_check(g, p, row_group(&shapes[i]), 0));
             assert_int_equal(p->n_devices, 3);
             for (int op = 0; op < g->n_ops; op++) {
                 assert_int_equal(p->first[op + 1] - p->first[op], op_is_placed(&g->ops[op]));
@@ -52,7 +54,7 @@ static void an_even_plan_gives_every_device_its_share_of_units(void **state) {
             struct arena arena = {0};
             const struct graph *g = tiny_graph(&arena, &shapes[i]);
             const struct plan *p = plan_even(&arena, g, n_devices);
-            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            TEST_OK(plan_check(g, p, row_group(&shapes[i]), 0));
             for (int op = 0; op < g->n_ops; op++) {
                 const struct graph_op *o = &g->ops[op];
                 if (!op_is_placed(o) || o->block < 0) continue;
@@ -137,8 +139,9 @@ static void random_plans_are_legal_and_reach_every_division(void **state) {
             rng_seed(&rng, seed);
             const struct graph *g = tiny_graph(&arena, &shapes[i]);
             int n_devices = 1 + (int)(seed % 4);
-            const struct plan *p = plan_random(&arena, g, n_devices, row_group(&shapes[i]), &rng);
-            TEST_OK(plan_check(g, p, row_group(&shapes[i])));
+            const struct plan *p =
+                plan_random(&arena, g, n_devices, row_group(&shapes[i]), 0, &rng);
+            TEST_OK(plan_check(g, p, row_group(&shapes[i]), 0));
             note_modes(g, p, seen);
             for (int part = 0; part < p->n_parts; part++)
                 n_used[p->parts[part].device]++;
@@ -160,10 +163,66 @@ static void the_same_seed_gives_the_same_plan(void **state) {
     const struct graph *g = tiny_graph(&arena, &shapes[0]);
     struct rng a, b;
     rng_seed(&a, 7), rng_seed(&b, 7);
-    const struct plan *p = plan_random(&arena, g, 3, 1, &a), *q = plan_random(&arena, g, 3, 1, &b);
+    const struct plan *p = plan_random(&arena, g, 3, 1, EVERY_DEVICE, &a);
+    const struct plan *q = plan_random(&arena, g, 3, 1, EVERY_DEVICE, &b);
     assert_int_equal(p->n_parts, q->n_parts);
-    assert_memory_equal(p->parts, q->parts, sizeof *p->parts * (size_t)p->n_parts);
+    for (int i = 0; i < p->n_parts; i++) {
+        const struct plan_part *x = &p->parts[i], *y = &q->parts[i];
+        assert_true(x->op == y->op && x->device == y->device && x->axis == y->axis);
+        assert_true(x->begin == y->begin && x->end == y->end && x->streamed == y->streamed);
+    }
+    assert_memory_equal(p->n_slots, q->n_slots, 3 * sizeof *p->n_slots);
     arena_free(&arena);
+}
+
+/* Nothing, some or all of what a device can stream, with one slot and with many. */
+static void random_plans_stream_in_every_way(void **state) {
+    (void)state;
+    int n_ways[3] = {0}, n_slots[9] = {0};
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
+        struct arena arena = {0};
+        struct rng rng;
+        rng_seed(&rng, seed);
+        const struct graph *g = tiny_graph(&arena, shape);
+        plan_devices streaming = 5; /* of four: two */
+        const struct plan *p = plan_random(&arena, g, 4, row_group(shape), streaming, &rng);
+        TEST_OK(plan_check(g, p, row_group(shape), streaming));
+        int n[2] = {0};
+        for (int i = 0; i < p->n_parts; i++) {
+            const struct plan_part *part = &p->parts[i];
+            if (part->device == 0 && op_can_stream(&g->ops[part->op])) n[part->streamed]++;
+            if (part->device % 2 || !op_can_stream(&g->ops[part->op])) assert_false(part->streamed);
+        }
+        n_ways[n[1] == 0 ? 0 : n[0] == 0 ? 2 : 1]++;
+        assert_in_range(p->n_slots[0], 1, 8);
+        n_slots[p->n_slots[0]]++;
+        arena_free(&arena);
+    }
+    assert_true(n_ways[0] >= 10 && n_ways[1] >= 10 && n_ways[2] >= 10);
+    assert_true(n_slots[1] >= 10 && n_slots[2] >= 10 && n_slots[8] >= 10);
+}
+
+static void the_bytes_of_a_part_are_its_share_of_the_file(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    const struct graph *g = tiny_graph(&arena, &shapes[1]);
+    int gate = tiny_op(g, "blk.0.ffn_gate"), down = tiny_op(g, "blk.0.ffn_down");
+    const struct plan_part rows = {gate, 0, AXIS_ROWS, 16, 48, false};
+    const struct plan_part cols = {down, 0, AXIS_COLS, 256, 768, false};
+    assert_int_equal(plan_part_bytes(g, &rows), 32 * dtype_row_bytes(DTYPE_Q4_1, 576));
+    assert_int_equal(plan_part_bytes(g, &cols), 576 * dtype_row_bytes(DTYPE_Q6_K, 512));
+    arena_free(&arena);
+    struct arena other = {0};
+    g = tiny_graph(&other, &shapes[4]);
+    for (int op = 0; op < g->n_ops; op++) {
+        const struct plan_part experts = {op, 0, AXIS_EXPERTS, 1, 4, false};
+        const struct plan_part heads = {op, 0, AXIS_HEADS, 0, 1, false};
+        if (g->ops[op].kind == OP_EXPERTS)
+            assert_int_equal(plan_part_bytes(g, &experts), 3 * 3 * 64 * 32 * 4);
+        if (g->ops[op].kind == OP_ATTENTION) assert_int_equal(plan_part_bytes(g, &heads), 0);
+    }
+    arena_free(&other);
 }
 
 /* ---- illegal plans ---- */
@@ -180,7 +239,7 @@ static struct wrong wrong_open(const struct tiny_shape *shape) {
     struct wrong w = {.row_group = row_group(shape)};
     w.g = tiny_graph(&w.arena, shape);
     w.plan = plan_even(&w.arena, w.g, 2);
-    TEST_OK(plan_check(w.g, w.plan, w.row_group));
+    TEST_OK(plan_check(w.g, w.plan, w.row_group, 1));
     return w;
 }
 
@@ -191,7 +250,7 @@ static struct plan_part *part_of(const struct wrong *w, const char *weight, int 
 }
 
 static void expect_refused(struct wrong *w, const char *name) {
-    TEST_STATUS(plan_check(w->g, w->plan, w->row_group), ATS_BAD_ARGUMENT);
+    TEST_STATUS(plan_check(w->g, w->plan, w->row_group, 1), ATS_BAD_ARGUMENT);
     TEST_ERROR_HAS(name);
     arena_free(&w->arena);
 }
@@ -303,8 +362,26 @@ static void borders_inside_a_block_or_row_group_are_refused(void **state) {
     w = wrong_open(&shapes[1]); /* a legal shift of the border passes */
     part_of(&w, "blk.0.ffn_gate", 0)->end += 16;
     part_of(&w, "blk.0.ffn_gate", 1)->begin += 16;
-    TEST_OK(plan_check(w.g, w.plan, w.row_group));
+    TEST_OK(plan_check(w.g, w.plan, w.row_group, 1));
     arena_free(&w.arena);
+}
+
+static void what_cannot_be_streamed_is_refused(void **state) {
+    (void)state;
+    struct wrong w = wrong_open(&shapes[0]); /* of two devices the first one streams */
+    part_of(&w, "blk.0.ffn_gate", 0)->streamed = true;
+    w.plan->n_slots[0] = 1;
+    TEST_OK(plan_check(w.g, w.plan, w.row_group, 1));
+    w.plan->n_slots[0] = 0;
+    expect_refused(&w, "blk.0.ffn_gate to device 0, but gives it no slot");
+    w = wrong_open(&shapes[0]);
+    part_of(&w, "blk.0.ffn_gate", 1)->streamed = true;
+    w.plan->n_slots[1] = 1;
+    expect_refused(&w, "blk.0.ffn_gate to device 1, which cannot");
+    w = wrong_open(&shapes[0]);
+    part_of(&w, "token_embd", 0)->streamed = true;
+    w.plan->n_slots[0] = 1;
+    expect_refused(&w, "token_embd cannot be streamed");
 }
 
 int main(void) {
@@ -313,6 +390,9 @@ int main(void) {
         cmocka_unit_test(an_even_plan_gives_every_device_its_share_of_units),
         cmocka_unit_test(random_plans_are_legal_and_reach_every_division),
         cmocka_unit_test(the_same_seed_gives_the_same_plan),
+        cmocka_unit_test(random_plans_stream_in_every_way),
+        cmocka_unit_test(the_bytes_of_a_part_are_its_share_of_the_file),
+        cmocka_unit_test(what_cannot_be_streamed_is_refused),
         cmocka_unit_test(a_plan_without_a_home_is_refused),
         cmocka_unit_test(a_plan_that_leaves_something_out_is_refused),
         cmocka_unit_test(a_plan_that_covers_something_twice_is_refused),

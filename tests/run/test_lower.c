@@ -24,7 +24,7 @@ static void lowered_open(struct lowered *l, const struct tiny_shape *shape, int 
 static const struct program *lower(struct lowered *l) {
     struct rng rng;
     rng_seed(&rng, 1);
-    TEST_OK(plan_check(l->g, l->plan, 1));
+    TEST_OK(plan_check(l->g, l->plan, 1, 0));
     const struct program *p = program_lower(&l->arena, l->g, l->plan, N_TOKENS, N_ROWS);
     l->c = (struct replay_case){l->g, l->plan, p, N_TOKENS, N_ROWS};
     replay_check_form(&l->c);
@@ -196,15 +196,15 @@ static const struct tiny_shape shapes[] = {
     {2, 6, 3, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 5, 2, true, true},
 };
 
-static void random_open(struct lowered *l, uint64_t seed, struct rng *rng) {
+static void random_open(struct lowered *l, uint64_t seed, plan_devices streaming, struct rng *rng) {
     const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
     int row_group = max_int(shape->row_group, 1),
         n_devices = 1 + (int)(seed / COUNT_OF(shapes) % 4);
     rng_seed(rng, seed);
     memset(l, 0, sizeof *l);
     l->g = tiny_graph(&l->arena, shape);
-    l->plan = plan_random(&l->arena, l->g, n_devices, row_group, rng);
-    TEST_OK(plan_check(l->g, l->plan, row_group));
+    l->plan = plan_random(&l->arena, l->g, n_devices, row_group, streaming, rng);
+    TEST_OK(plan_check(l->g, l->plan, row_group, streaming));
     const struct program *p = program_lower(&l->arena, l->g, l->plan, N_TOKENS, N_ROWS);
     l->c = (struct replay_case){l->g, l->plan, p, N_TOKENS, N_ROWS};
 }
@@ -214,7 +214,7 @@ static void any_plan_computes_the_graph_in_any_order_of_segments(void **state) {
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct lowered l;
         struct rng rng;
-        random_open(&l, seed, &rng);
+        random_open(&l, seed, 0, &rng);
         replay_check_form(&l.c);
         for (int i = 0; i < 4; i++)
             replay_run(&l.c, &rng);
@@ -227,7 +227,7 @@ static void waits_order_every_conflict_in_the_exchange(void **state) {
     for (uint64_t seed = 1; seed <= 500; seed++) {
         struct lowered l;
         struct rng rng;
-        random_open(&l, seed, &rng);
+        random_open(&l, seed, 0, &rng);
         if (replay_has_race(&l.c, -1, -1)) fail_msg("seed %d: a wait is missing", (int)seed);
         arena_free(&l.arena);
     }
@@ -241,7 +241,7 @@ static void few_waits_could_be_left_out(void **state) {
     for (uint64_t seed = 1; seed <= 200; seed++) {
         struct lowered l;
         struct rng rng;
-        random_open(&l, seed, &rng);
+        random_open(&l, seed, 0, &rng);
         const struct program *p = l.c.program;
         for (int i = 0; i < p->n_segments; i++)
             for (int j = 0; j < p->segments[i].n_waits; j++) {

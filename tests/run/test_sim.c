@@ -11,7 +11,7 @@
 #include "run/executor.h"
 
 /* Rounds take turns over sets of tokens: a router must choose every expert in one of them. */
-enum { N_TOKENS = 4, N_SETS = 64, N_CTX = 64, MAX_DEVICES = 4 };
+enum { N_TOKENS = 4, N_SETS = 64, N_CTX = 64, MAX_DEVICES = 4, STREAMING = 0 };
 
 static int n_plans = 3;
 static uint64_t first_seed = 1;
@@ -41,7 +41,7 @@ static void bench_open(struct bench *b, const char *path, int n_devices, uint64_
     TEST_OK(model_open(b->file, &model_options, &b->model));
     struct rng rng;
     rng_seed(&rng, seed);
-    b->plan = plan_random(&b->arena, b->model->graph, n_devices, 1, &rng);
+    b->plan = plan_random(&b->arena, b->model->graph, n_devices, 1, STREAMING, &rng);
     for (; b->n_devices < n_devices; b->n_devices++) {
         char name[40];
         struct backend_options o = {

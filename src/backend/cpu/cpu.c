@@ -250,6 +250,25 @@ static void cpu_counters(struct backend *b, struct backend_counters *out) {
     *out = (struct backend_counters){.n_submissions = cpu_of(b)->n_submissions};
 }
 
+/* ---- what the CPU does not do: it reads weights where they are ---- */
+
+static ats_status cpu_copy_build(struct backend *b, struct backend_weight *const *weights,
+                                 int n_weights, struct backend_copy **out) {
+    (void)weights, (void)n_weights;
+    *out = NULL;
+    return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+}
+
+static void cpu_copy_free(struct backend *b, struct backend_copy *c) {
+    (void)b, (void)c;
+}
+
+static ats_status cpu_submit_copy(struct backend *b, struct backend_copy *c,
+                                  const struct backend_wait *waits, int n_waits, uint64_t value) {
+    (void)c, (void)waits, (void)n_waits, (void)value;
+    return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+}
+
 /* ---- opening ---- */
 
 static void cpu_close(struct backend *b) {
@@ -291,6 +310,9 @@ static const struct backend_vtable cpu_vtable = {
     .segment_build = cpu_segment_build,
     .segment_free = cpu_segment_free,
     .submit = cpu_submit,
+    .copy_build = cpu_copy_build,
+    .copy_free = cpu_copy_free,
+    .submit_copy = cpu_submit_copy,
     .wait = cpu_wait,
     .set_timed = cpu_set_timed,
     .segment_times = cpu_segment_times,

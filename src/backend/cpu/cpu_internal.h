@@ -28,7 +28,8 @@
 
 struct backend_weight {
     struct weight_source s;      /* in the file's map; still serves single rows when packed */
-    uint8_t *packed;             /* backend/packed.h; NULL: raw blocks */
+    const uint8_t *packed;       /* backend/packed.h; NULL: raw blocks */
+    uint8_t *fill;               /* the same while it is unpacked */
     struct backend_weight *next; /* in cpu.unpacked */
 };
 

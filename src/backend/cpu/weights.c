@@ -14,7 +14,7 @@ struct weight_region {
 };
 
 static bool is_packed(const struct cpu *c, const struct weight_source *s) {
-    return !c->options.no_repack && !s->raw && s->n_rows > 1 && pack_can(s->dtype);
+    return !c->options.no_repack && !s->raw && !s->packed && s->n_rows > 1 && pack_can(s->dtype);
 }
 
 size_t cpu_packed_bytes(const struct weight_source *s) {
@@ -79,7 +79,7 @@ static void pack_shares(void *arg, int thread, int n_threads) {
             int matrix = (share - first) / per_matrix;
             int begin = (share - first) % per_matrix * size;
             pack_rows(s->dtype, weight_matrix(s, matrix), (size_t)s->row_bytes, s->n_rows,
-                      s->n_cols, w->packed + (size_t)matrix * cpu_packed_bytes(s), begin,
+                      s->n_cols, w->fill + (size_t)matrix * cpu_packed_bytes(s), begin,
                       min_int(n_groups, begin + size));
             share = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
         }
@@ -100,9 +100,12 @@ ats_status cpu_weight_load(struct backend *b, const struct weight_source *source
     struct cpu *c = CONTAINER_OF(b, struct cpu, base);
     *out = NULL;
     uint8_t *packed = NULL;
+    if (source->streamed)
+        return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
     if (is_packed(c, source)) TRY(region_alloc(c, packed_bytes(source), &packed));
     struct backend_weight *w = xmalloc(sizeof *w);
-    *w = (struct backend_weight){*source, packed, NULL};
+    *w = (struct backend_weight){
+        .s = *source, .packed = source->packed ? source->data : packed, .fill = packed};
     if (packed) {
         w->next = c->unpacked;
         c->unpacked = w;

@@ -10,8 +10,16 @@ static const struct sim_kind {
     int memory_mib; /* of a GPU */
 } kinds[] = {
     {"cpu", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, false, false, 0},
-    {"gpu", {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000}, false, true, 8192},
-    {"chaos", {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000}, true, false, 0},
+    {"gpu",
+     {.bytes_per_ns = 300, .launch_ns = 5000, .step_ns = 2000, .copy_bytes_per_ns = 25},
+     false,
+     true,
+     8192},
+    {"chaos",
+     {.bytes_per_ns = 50, .launch_ns = 1000, .step_ns = 1000, .copy_bytes_per_ns = 25},
+     true,
+     false,
+     0},
 };
 
 bool sim_is_name(const char *name) {
@@ -59,23 +67,31 @@ ats_status sim_options_parse(const char *name, struct sim_options *out) {
                 name);
 }
 
-/* Chaos: durations over seven orders of magnitude for a device's round, and over two and a half
- * from one segment to the next. A device may thus overtake another by all that waits allow, or by a
- * little; every order that they allow can come. */
+/* Chaos: durations over seven orders of magnitude for a queue's round, and over two and a half from
+ * one job to the next. A queue may thus overtake another by all that waits allow, or by a little;
+ * every order that they allow can come. */
 enum { SLOWNESS_ROUND = 24, SLOWNESS_SEGMENT = 8 };
 
-static uint64_t chaos_ns(struct sim *s) {
-    int bits = s->slowness + (int)rng_below(&s->rng, SLOWNESS_SEGMENT);
+static uint64_t chaos_ns(struct sim *s, enum backend_queue queue) {
+    int bits = s->queues[queue].slowness + (int)rng_below(&s->rng, SLOWNESS_SEGMENT);
     return 1 + (rng_next(&s->rng) & ((UINT64_C(1) << bits) - 1));
 }
 
 void sim_draw_slowness(struct sim *s) {
-    s->slowness = (int)rng_below(&s->rng, SLOWNESS_ROUND);
+    s->queues[BACKEND_COMPUTE].slowness = (int)rng_below(&s->rng, SLOWNESS_ROUND);
+    if (s->limits.n_slots)
+        s->queues[BACKEND_COPY].slowness = (int)rng_below(&s->rng, SLOWNESS_ROUND);
+}
+
+uint64_t sim_copy_ns(struct sim *s, const struct backend_copy *copy) {
+    if (s->o.chaos) return chaos_ns(s, BACKEND_COPY);
+    const struct sim_rates *r = &s->o.rates;
+    return (uint64_t)(r->launch_ns + copy->bytes / r->copy_bytes_per_ns);
 }
 
 uint64_t sim_duration_ns(struct sim *s, const struct backend_segment *segment,
                          const struct round *round) {
-    if (s->o.chaos) return chaos_ns(s);
+    if (s->o.chaos) return chaos_ns(s, BACKEND_COMPUTE);
     int64_t positions = 0;
     for (int i = 0; i < round->n_runs; i++)
         positions += round->runs[i].position + round->runs[i].n_tokens;

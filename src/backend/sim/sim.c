@@ -21,23 +21,30 @@ static struct backend *inner_of(struct backend *b) {
 
 /* ---- what weights and caches count ---- */
 
-static void know(struct sim *s, const void *handle, int64_t bytes) {
+struct sim_known *sim_know(struct sim *s, const void *handle, int64_t bytes) {
     GROW(s->known, s->n_known, s->cap_known, 1);
-    s->known[s->n_known++] = (struct sim_known){handle, bytes};
+    s->known[s->n_known] = (struct sim_known){.handle = handle, .bytes = bytes};
+    return &s->known[s->n_known++];
 }
 
 static void forget(struct sim *s, const void *handle) {
     for (size_t i = s->n_known; i-- > 0;)
         if (s->known[i].handle == handle) {
+            sim_streamed_free(&s->known[i]);
             s->known[i] = s->known[--s->n_known];
             return;
         }
 }
 
-static int64_t known_bytes(const struct sim *s, const void *handle) {
+const struct sim_known *sim_known(const struct sim *s, const void *handle) {
     for (size_t i = 0; handle && i < s->n_known; i++)
-        if (s->known[i].handle == handle) return s->known[i].bytes;
-    return 0;
+        if (s->known[i].handle == handle) return &s->known[i];
+    return NULL;
+}
+
+static int64_t known_bytes(const struct sim *s, const void *handle) {
+    const struct sim_known *known = sim_known(s, handle);
+    return known ? known->bytes : 0;
 }
 
 /* ---- passed on ---- */
@@ -76,14 +83,15 @@ static const char *sim_lacks(struct backend *b, const struct graph *g, const str
 }
 
 static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *source) {
+    if (source->streamed) return sim_streamed_bytes(sim_of(b), source);
     return inner_of(b)->fn->weight_bytes(inner_of(b), source);
 }
 
 static ats_status sim_weight_load(struct backend *b, const struct weight_source *source,
                                   struct backend_weight **out) {
+    if (source->streamed) return sim_streamed_load(sim_of(b), source, out);
     TRY(inner_of(b)->fn->weight_load(inner_of(b), source, out));
-    int64_t matrix_bytes = dtype_row_bytes(source->dtype, source->n_cols) * source->n_rows;
-    know(sim_of(b), *out, matrix_bytes * weight_matrices(source));
+    sim_know(sim_of(b), *out, weight_source_bytes(source));
     return ATS_OK;
 }
 
@@ -99,9 +107,9 @@ static void sim_weight_free(struct backend *b, struct backend_weight *w) {
 static ats_status sim_kv_open(struct backend *b, const struct kv_layout *layout,
                               struct backend_kv **out) {
     TRY(inner_of(b)->fn->kv_open(inner_of(b), layout, out));
-    know(sim_of(b), *out,
-         layout->n_kv_heads * (int64_t)(kv_row_bytes(layout->type_k, layout->head_dim) +
-                                        kv_row_bytes(layout->type_v, layout->head_dim)));
+    sim_know(sim_of(b), *out,
+             layout->n_kv_heads * (int64_t)(kv_row_bytes(layout->type_k, layout->head_dim) +
+                                            kv_row_bytes(layout->type_v, layout->head_dim)));
     return ATS_OK;
 }
 
@@ -121,6 +129,9 @@ static void sim_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, 
 static void add_step(const struct sim *s, struct backend_segment *segment,
                      const struct step *step) {
     segment->n_steps++;
+    sim_streamed_note(s, segment, step->weight);
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        sim_streamed_note(s, segment, step->experts[i]);
     segment->kv_bytes_per_position += known_bytes(s, step->kv);
     if (step->kind != STEP_OP || step->op->kind == OP_EMBED) return;
     segment->weight_bytes += known_bytes(s, step->weight) + known_bytes(s, step->bias);
@@ -148,6 +159,7 @@ static ats_status sim_segment_build(struct backend *b, const struct step *steps,
 static void sim_segment_free(struct backend *b, struct backend_segment *segment) {
     if (!segment) return;
     inner_of(b)->fn->segment_free(inner_of(b), segment->inner);
+    free(segment->streamed);
     free(segment);
 }
 
@@ -160,13 +172,22 @@ static ats_status run_inner(struct sim *s, struct backend_segment *inner,
 
 ats_status sim_run(struct sim *s, const struct backend_segment *segment,
                    const struct round *round) {
-    return run_inner(s, segment->inner, round);
+    TRY(run_inner(s, segment->inner, round));
+    sim_streamed_read(s, segment);
+    return ATS_OK;
 }
 
 static ats_status sim_submit(struct backend *b, struct backend_segment *segment,
                              const struct round *round, const struct backend_wait *waits,
                              int n_waits, uint64_t value) {
-    return sim_world_submit(sim_of(b), segment, round, waits, n_waits, value);
+    const struct sim_job job = {.segment = segment, .round = round, .value = value};
+    return sim_world_submit(sim_of(b), &job, waits, n_waits);
+}
+
+static ats_status sim_submit_copy(struct backend *b, struct backend_copy *copy,
+                                  const struct backend_wait *waits, int n_waits, uint64_t value) {
+    const struct sim_job job = {.copy = copy, .value = value};
+    return sim_world_submit(sim_of(b), &job, waits, n_waits);
 }
 
 static ats_status sim_wait(struct backend *b, uint64_t value) {
@@ -225,6 +246,7 @@ static ats_status sim_reserve(struct backend *b, const struct backend_limits *li
     struct sim *s = sim_of(b);
     TRY(s->inner->fn->reserve(s->inner, limits));
     s->limits = *limits;
+    TRY(sim_slots_open(s));
     return s->o.chaos ? build_poison(s) : ATS_OK;
 }
 
@@ -242,6 +264,7 @@ static void sim_close(struct backend *b) {
     sim_world_leave(s);
     if (s->poison) s->inner->fn->segment_free(s->inner, s->poison);
     s->inner->fn->close(s->inner);
+    sim_slots_close(s);
     free(s->poison_steps);
     free(s->known);
     free(s);
@@ -267,6 +290,9 @@ static const struct backend_vtable sim_vtable = {
     .segment_build = sim_segment_build,
     .segment_free = sim_segment_free,
     .submit = sim_submit,
+    .copy_build = sim_copy_build,
+    .copy_free = sim_copy_free,
+    .submit_copy = sim_submit_copy,
     .wait = sim_wait,
     .set_timed = sim_set_timed,
     .segment_times = sim_segment_times,
@@ -277,7 +303,10 @@ struct backend *sim_backend_open(struct backend *inner, const struct sim_options
                                  struct backend *peer) {
     REQUIRE(!peer || sim_is_device(peer));
     struct sim *s = xcalloc(1, sizeof *s);
-    s->base = (struct backend){.fn = &sim_vtable, .name = "sim", .gpu = options->gpu};
+    s->base = (struct backend){.fn = &sim_vtable,
+                               .name = "sim",
+                               .gpu = options->gpu,
+                               .streams = options->rates.copy_bytes_per_ns > 0};
     s->o = *options;
     s->inner = inner;
     sim_world_join(s, peer ? sim_of(peer) : NULL);

@@ -13,9 +13,10 @@
 
 /* What a device's time is made of. GB/s is bytes per nanosecond. */
 struct sim_rates {
-    int bytes_per_ns; /* weights and KV read */
-    int launch_ns;    /* of a segment, once */
-    int step_ns;      /* of each step */
+    int bytes_per_ns;      /* weights and KV read */
+    int launch_ns;         /* of a segment, or a copy, once */
+    int step_ns;           /* of each step */
+    int copy_bytes_per_ns; /* weights copied into slots; 0: the device does not stream */
 };
 struct sim_options {
     struct sim_rates rates;
@@ -31,8 +32,8 @@ bool sim_is_name(const char *name); /* begins like one */
  * number. */
 MUST_CHECK ats_status sim_options_parse(const char *name, struct sim_options *out);
 
-/* Wraps `inner`, owned from now on. peer: a simulated device whose world this one joins; NULL: a
- * world of its own. Owned. */
+/* Wraps `inner`, which has its memory where this program can write it (streaming does), owned from
+ * now on. peer: a simulated device whose world this one joins; NULL: a world of its own. Owned. */
 struct backend *sim_backend_open(struct backend *inner, const struct sim_options *options,
                                  struct backend *peer);
 bool sim_is_device(const struct backend *b);

@@ -1,12 +1,12 @@
 /*
  * The world of the simulated devices that belong together: one clock, and on each device a queue of
- * segments in the order of submission. The first of a queue starts when all its waits have been
- * reached, and ends after its duration; its work is done, and its value set, at that moment.
- * Whoever waits moves the world from one end to the next. Nothing else moves it: submitting takes
- * no virtual time.
+ * segments and one of copies in the order of submission. The first of a queue starts when all its
+ * waits have been reached, and ends after its duration; its work is done, and its value set, at
+ * that moment. Whoever waits moves the world from one end to the next. Nothing else moves it:
+ * submitting takes no virtual time.
  *
- * Not here yet: rates shared by what runs at the same time, load traces, a second queue on a
- * device. They change how end_ns is found, and nothing else.
+ * Not here yet: rates shared by what runs at the same time, load traces. They change how end_ns is
+ * found, and nothing else.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,25 @@ void sim_world_join(struct sim *s, struct sim *peer) {
     s->index = w->n_opened++;
 }
 
-static void pop(struct sim *s) {
-    struct sim_job *job = s->first;
-    s->first = job->next;
-    s->world->n_jobs--;
+static void pop(struct sim_world *w, struct sim_job **at) {
+    struct sim_job *job = *at;
+    *at = job->next;
+    w->n_segments -= !job->copy;
     free(job);
+}
+
+static void drop_all(struct sim *s) {
+    for (int q = 0; q < SIM_QUEUES; q++)
+        while (s->queues[q].first)
+            pop(s->world, &s->queues[q].first);
+}
+
+void sim_world_drop(struct sim *s, const struct backend_copy *copy) {
+    for (struct sim_job **at = &s->queues[BACKEND_COPY].first; *at;)
+        if ((*at)->copy == copy)
+            pop(s->world, at);
+        else
+            at = &(*at)->next;
 }
 
 /* Everything pending is dropped; from now on every call of the world's devices fails like this. */
@@ -35,8 +49,7 @@ static ats_status lose(struct sim_world *w, ats_status status, const char *text)
     w->lost = status;
     snprintf(w->lost_text, sizeof w->lost_text, "%s", text);
     for (struct sim *s = w->devices; s; s = s->next)
-        while (s->first)
-            pop(s);
+        drop_all(s);
     return status;
 }
 
@@ -46,7 +59,8 @@ static ats_status check_lost(const struct sim_world *w) {
 
 void sim_world_leave(struct sim *s) {
     struct sim_world *w = s->world;
-    if (w->n_jobs > 0) lose(w, ATS_DEVICE, "a simulated device was closed amid a round");
+    if (w->n_segments > 0) lose(w, ATS_DEVICE, "a simulated device was closed amid a round");
+    drop_all(s);
     struct sim **at = &w->devices;
     while (*at != s)
         at = &(*at)->next;
@@ -72,26 +86,26 @@ static ats_status begin_round(struct sim_world *w) {
     return ATS_OK;
 }
 
-ats_status sim_world_submit(struct sim *s, struct backend_segment *segment,
-                            const struct round *round, const struct backend_wait *waits,
-                            int n_waits, uint64_t value) {
+ats_status sim_world_submit(struct sim *s, const struct sim_job *what,
+                            const struct backend_wait *waits, int n_waits) {
     struct sim_world *w = s->world;
     TRY(check_lost(w));
     ats_status status = check_waits(s, waits, n_waits);
-    if (status == ATS_OK && w->n_jobs == 0) status = begin_round(w);
+    if (status == ATS_OK && w->n_segments == 0 && !what->copy) status = begin_round(w);
     if (status != ATS_OK) return lose(w, status, error_text());
     size_t bytes = (size_t)n_waits * sizeof *waits;
     struct sim_job *job = xcalloc(1, sizeof *job + bytes);
-    *job = (struct sim_job){.segment = segment, .round = round, .value = value};
+    *job = *what;
     job->n_waits = n_waits;
     if (n_waits) memcpy(job->waits, waits, bytes);
-    uint64_t last = s->value;
-    struct sim_job **end = &s->first;
+    struct sim_queue *queue = &s->queues[what->copy ? BACKEND_COPY : BACKEND_COMPUTE];
+    uint64_t last = queue->value;
+    struct sim_job **end = &queue->first;
     for (; *end; end = &(*end)->next)
         last = (*end)->value;
-    REQUIRE(value > last);
+    REQUIRE(what->value > last);
     *end = job;
-    w->n_jobs++;
+    w->n_segments += !what->copy;
     s->n_submissions++;
     return ATS_OK;
 }
@@ -100,61 +114,91 @@ ats_status sim_world_submit(struct sim *s, struct backend_segment *segment,
 
 /* A wait that has not been reached, or NULL: the job may start. */
 static const struct backend_wait *open_wait(const struct sim_job *job) {
-    for (int i = 0; i < job->n_waits; i++)
-        if (sim_of(job->waits[i].backend)->value < job->waits[i].value) return &job->waits[i];
+    for (int i = 0; i < job->n_waits; i++) {
+        const struct backend_wait *wait = &job->waits[i];
+        if (sim_of(wait->backend)->queues[wait->queue].value < wait->value) return wait;
+    }
     return NULL;
 }
 
-/* Starts what may start now; returns the device whose segment ends first, of several at the same
- * time the one that was opened first. NULL: nothing is running. */
-static struct sim *next_end(struct sim_world *w) {
-    struct sim *next = NULL;
-    for (struct sim *s = w->devices; s; s = s->next) {
-        struct sim_job *job = s->first;
-        if (!job) continue;
-        if (!job->started && !open_wait(job)) {
-            job->started = true;
-            job->begin_ns = w->now_ns;
-            job->end_ns = w->now_ns + sim_duration_ns(s, job->segment, job->round);
+static void start(struct sim *s, struct sim_job *job) {
+    job->started = true;
+    if (job->copy) sim_copy_begin(s, job->copy);
+    job->begin_ns = s->world->now_ns;
+    job->end_ns = job->begin_ns + (job->copy ? sim_copy_ns(s, job->copy)
+                                             : sim_duration_ns(s, job->segment, job->round));
+}
+
+/* What is the next to end: the first of this queue of this device. */
+struct next {
+    struct sim *device;
+    struct sim_queue *queue;
+};
+
+/* Starts what may start now; returns whose job ends first, of several at the same time that of the
+ * device that was opened first. NULL: nothing is running. */
+static struct next next_end(struct sim_world *w) {
+    struct next next = {NULL, NULL};
+    for (struct sim *s = w->devices; s; s = s->next)
+        for (int q = 0; q < SIM_QUEUES; q++) {
+            struct sim_job *job = s->queues[q].first;
+            if (!job) continue;
+            if (!job->started && !open_wait(job)) start(s, job);
+            if (job->started && (!next.device || job->end_ns < next.queue->first->end_ns))
+                next = (struct next){s, &s->queues[q]};
         }
-        if (job->started && (!next || job->end_ns < next->first->end_ns)) next = s;
-    }
     return next;
+}
+
+static const struct sim_job *stuck_job(const struct sim *s) {
+    for (int q = 0; q < SIM_QUEUES; q++)
+        if (s->queues[q].first) return s->queues[q].first;
+    return NULL;
 }
 
 /* Says what is missing: of all the first of their queues wait for, the first. */
 static ats_status deadlock(const struct sim *asked, uint64_t value) {
     for (const struct sim *s = asked->world->devices; s; s = s->next) {
-        if (!s->first) continue;
-        const struct backend_wait *wait = open_wait(s->first);
+        const struct sim_job *job = stuck_job(s);
+        if (!job) continue;
+        const struct backend_wait *wait = open_wait(job);
         const struct sim *other = sim_of(wait->backend);
         return fail(ATS_DEVICE,
                     "deadlock: simulated device %d is to reach %llu, but device %d stands before "
-                    "%llu and waits for %llu of device %d, which stands at %llu",
-                    asked->index, (unsigned long long)value, s->index,
-                    (unsigned long long)s->first->value, (unsigned long long)wait->value,
-                    other->index, (unsigned long long)other->value);
+                    "%s%llu and waits for %s%llu of device %d, which stands at %llu",
+                    asked->index, (unsigned long long)value, s->index, job->copy ? "copy " : "",
+                    (unsigned long long)job->value, wait->queue == BACKEND_COPY ? "copy " : "",
+                    (unsigned long long)wait->value, other->index,
+                    (unsigned long long)other->queues[wait->queue].value);
     }
     return fail(ATS_DEVICE,
                 "deadlock: simulated device %d stands at %llu and nothing is submitted that would "
                 "bring it to %llu",
-                asked->index, (unsigned long long)asked->value, (unsigned long long)value);
+                asked->index, (unsigned long long)asked->queues[BACKEND_COMPUTE].value,
+                (unsigned long long)value);
+}
+
+static ats_status finish(struct sim *s, const struct sim_job *job) {
+    if (job->copy) {
+        sim_copy_end(job->copy);
+        return ATS_OK;
+    }
+    job->segment->timed = s->timed;
+    job->segment->times = (struct backend_times){job->begin_ns, job->end_ns};
+    return sim_run(s, job->segment, job->round);
 }
 
 ats_status sim_world_wait(struct sim *s, uint64_t value) {
     struct sim_world *w = s->world;
-    while (s->value < value) {
+    while (s->queues[BACKEND_COMPUTE].value < value) {
         TRY(check_lost(w));
-        struct sim *next = next_end(w);
+        struct next next = next_end(w);
         ats_status status =
-            next ? sim_run(next, next->first->segment, next->first->round) : deadlock(s, value);
+            next.device ? finish(next.device, next.queue->first) : deadlock(s, value);
         if (status != ATS_OK) return lose(w, status, error_text());
-        w->now_ns = next->first->end_ns;
-        next->value = next->first->value;
-        next->first->segment->timed = next->timed;
-        next->first->segment->times =
-            (struct backend_times){next->first->begin_ns, next->first->end_ns};
-        pop(next);
+        w->now_ns = next.queue->first->end_ns;
+        next.queue->value = next.queue->first->value;
+        pop(w, &next.queue->first);
     }
     return ATS_OK;
 }

@@ -284,6 +284,23 @@ static ats_status wait_value(struct backend *b, uint64_t value) {
     return status;
 }
 
+static ats_status copy_build(struct backend *b, struct backend_weight *const *weights,
+                             int n_weights, struct backend_copy **out) {
+    (void)weights, (void)n_weights;
+    *out = NULL;
+    return fail(ATS_UNSUPPORTED, "%s cannot stream weights yet", b->name);
+}
+
+static void copy_free(struct backend *b, struct backend_copy *c) {
+    (void)b, (void)c;
+}
+
+static ats_status submit_copy(struct backend *b, struct backend_copy *c,
+                              const struct backend_wait *waits, int n_waits, uint64_t value) {
+    (void)c, (void)waits, (void)n_waits, (void)value;
+    return fail(ATS_UNSUPPORTED, "%s cannot stream weights yet", b->name);
+}
+
 /* ---- opening ---- */
 
 static void close_blocks(struct vulkan *v, struct vk_block *list) {
@@ -357,6 +374,9 @@ static const struct backend_vtable vulkan_vtable = {
     .segment_build = vk_segment_build,
     .segment_free = vk_segment_free,
     .submit = submit,
+    .copy_build = copy_build,
+    .copy_free = copy_free,
+    .submit_copy = submit_copy,
     .wait = wait_value,
     .set_timed = vk_set_timed,
     .segment_times = vk_segment_times,

@@ -1,0 +1,135 @@
+/* Streaming on a simulated device: the wrapped one reads its weights in slots, memory of this
+ * program, and copies bring them there from a host image that has the same layout. */
+#include <stdlib.h>
+#include <string.h>
+#include "backend/packed.h"
+#include "backend/sim/sim_internal.h"
+#include "base/file.h"
+
+static size_t slots_bytes(const struct backend_limits *l) {
+    return (size_t)l->n_slots * (size_t)l->slot_bytes;
+}
+
+/* All bits set is a NaN in every floating type. */
+static void poison(const struct sim_place *p) {
+    memset(p->slot, 0xFF, p->bytes);
+}
+
+ats_status sim_slots_open(struct sim *s) {
+    void *memory;
+    size_t bytes = slots_bytes(&s->limits);
+    if (bytes == 0) return ATS_OK;
+    TRY(pages_alloc(bytes, &memory));
+    s->slots = memory;
+    if (s->o.chaos) memset(memory, 0xFF, bytes);
+    return ATS_OK;
+}
+
+void sim_slots_close(struct sim *s) {
+    if (s->slots) pages_free(s->slots, slots_bytes(&s->limits));
+}
+
+/* ---- weights ---- */
+
+/* As the wrapped device would have it to itself: what it copies it packs. */
+static bool is_packed(struct sim *s, const struct weight_source *source) {
+    struct weight_source own = *source;
+    own.streamed = false;
+    return s->inner->fn->weight_bytes(s->inner, &own) > 0;
+}
+
+static size_t matrix_bytes(const struct weight_source *s, bool packed) {
+    if (!packed) return (size_t)(dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows);
+    return round_up(pack_bytes(s->dtype, s->n_rows, s->n_cols), PACK_ALIGN);
+}
+
+int64_t sim_streamed_bytes(struct sim *s, const struct weight_source *source) {
+    return (int64_t)matrix_bytes(source, is_packed(s, source)) * weight_matrices(source);
+}
+
+static void lay_out(const struct weight_source *s, bool packed, uint8_t *out) {
+    size_t row_bytes = (size_t)dtype_row_bytes(s->dtype, s->n_cols);
+    for (int i = 0; i < weight_matrices(s); i++, out += matrix_bytes(s, packed)) {
+        const uint8_t *from = weight_matrix(s, i);
+        if (packed)
+            pack_rows(s->dtype, from, (size_t)s->row_bytes, s->n_rows, s->n_cols, out, 0,
+                      pack_n_groups(s->n_rows));
+        for (int row = 0; row < s->n_rows && !packed; row++)
+            memcpy(out + (size_t)row * row_bytes, from + row * s->row_bytes, row_bytes);
+    }
+}
+
+ats_status sim_streamed_load(struct sim *s, const struct weight_source *source,
+                             struct backend_weight **out) {
+    *out = NULL;
+    if (!s->base.streams)
+        return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", s->base.name);
+    bool packed = is_packed(s, source);
+    size_t bytes = matrix_bytes(source, packed) * (size_t)weight_matrices(source);
+    struct sim_place place = {.bytes = bytes};
+    place.slot = s->slots + source->slot * s->limits.slot_bytes + source->slot_offset;
+    struct weight_source in_slot = *source;
+    in_slot.data = place.slot;
+    in_slot.streamed = false;
+    in_slot.packed = packed;
+    in_slot.raw = !packed;
+    in_slot.row_bytes = dtype_row_bytes(source->dtype, source->n_cols);
+    in_slot.matrix_bytes = 0;
+    void *host;
+    TRY(pages_alloc(bytes, &host));
+    place.host = host;
+    lay_out(source, packed, place.host);
+    ats_status status = s->inner->fn->weight_load(s->inner, &in_slot, out);
+    if (status == ATS_OK)
+        sim_know(s, *out, weight_source_bytes(source))->place = place;
+    else
+        pages_free(host, bytes);
+    return status;
+}
+
+void sim_streamed_free(const struct sim_known *known) {
+    if (known->place.host) pages_free(known->place.host, known->place.bytes);
+}
+
+void sim_streamed_note(const struct sim *s, struct backend_segment *segment, const void *weight) {
+    const struct sim_known *known = sim_known(s, weight);
+    if (!known || !known->place.host) return;
+    GROW(segment->streamed, segment->n_streamed, segment->cap_streamed, 1);
+    segment->streamed[segment->n_streamed++] = known->place;
+}
+
+void sim_streamed_read(const struct sim *s, const struct backend_segment *segment) {
+    for (size_t i = 0; i < segment->n_streamed && s->o.chaos; i++)
+        poison(&segment->streamed[i]);
+}
+
+/* ---- copies ---- */
+
+ats_status sim_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
+                          struct backend_copy **out) {
+    struct sim *s = sim_of(b);
+    struct backend_copy *copy = xcalloc(1, sizeof *copy + (size_t)n_weights * sizeof *copy->places);
+    for (int i = 0; i < n_weights; i++) {
+        const struct sim_known *known = sim_known(s, weights[i]);
+        REQUIRE(known && known->place.host);
+        copy->places[copy->n_places++] = known->place;
+        copy->bytes += (int64_t)known->place.bytes;
+    }
+    *out = copy;
+    return ATS_OK;
+}
+
+void sim_copy_free(struct backend *b, struct backend_copy *copy) {
+    sim_world_drop(sim_of(b), copy);
+    free(copy);
+}
+
+void sim_copy_begin(const struct sim *s, const struct backend_copy *copy) {
+    for (int i = 0; i < copy->n_places && s->o.chaos; i++)
+        poison(&copy->places[i]);
+}
+
+void sim_copy_end(const struct backend_copy *copy) {
+    for (int i = 0; i < copy->n_places; i++)
+        memcpy(copy->places[i].slot, copy->places[i].host, copy->places[i].bytes);
+}
