@@ -29,8 +29,8 @@ static void loader_drop(struct loader *l) {
 static ats_status load_file(struct loader *l, int file_index, struct gguf_kv_list *kvs,
                             struct gguf_header *header) {
     struct gguf_file *file = &l->g->files[file_index];
-    TRY(gguf_parse(file->map.data, file->map.size_bytes, file_index, &l->g->arena, kvs, &l->tensors,
-                   header));
+    TRY(gguf_parse(file->map.data, file->map.size_bytes, l->g->no_data, file_index, &l->g->arena,
+                   kvs, &l->tensors, header));
     file->data_offset = header->data_offset;
     return ATS_OK;
 }
@@ -245,6 +245,22 @@ ats_status gguf_open_memory(const void *data, size_t n, struct gguf **out) {
     struct loader l;
     loader_open(&l);
     ats_status status = load_memory(&l, data, n);
+    if (status != ATS_OK) {
+        loader_drop(&l);
+        return status;
+    }
+    *out = l.g;
+    return ATS_OK;
+}
+
+ats_status gguf_open_header(const void *data, size_t n, struct gguf **out) {
+    *out = NULL;
+    struct loader l;
+    loader_open(&l);
+    l.g->no_data = true;
+    void *copy = arena_alloc(&l.g->arena, n);
+    if (n > 0) memcpy(copy, data, n);
+    ats_status status = load_memory(&l, copy, n);
     if (status != ATS_OK) {
         loader_drop(&l);
         return status;

@@ -73,7 +73,7 @@ struct gguf_tensor {
     int64_t n_elements;
     int64_t row_bytes;
     int64_t n_bytes;
-    const uint8_t *data; /* in the map, aligned to >= 8 */
+    const uint8_t *data; /* in the map, aligned to >= 8; NULL: struct gguf's no_data */
     int file_index;
     uint64_t file_offset; /* of data in that file */
 };
@@ -104,6 +104,7 @@ struct gguf {
     struct gguf_tensor *tensors;    /* file by file, in their order */
     struct gguf_name *kv_names;     /* (n_kvs), sorted by name, all different */
     struct gguf_name *tensor_names; /* (n_tensors), the same */
+    bool no_data;                   /* a header alone: data of tensors is NULL */
     struct arena arena;             /* model lifetime: keys, names, indexes */
 };
 
@@ -112,6 +113,8 @@ struct gguf {
 MUST_CHECK ats_status gguf_open(const char *path, struct gguf **out);
 /* The same on memory that is aligned to 8, borrowed until gguf_close; no split files. */
 MUST_CHECK ats_status gguf_open_memory(const void *data, size_t n, struct gguf **out);
+/* A file's header alone, whose tensors have sizes and no data (no_data): for plans. Copied. */
+MUST_CHECK ats_status gguf_open_header(const void *data, size_t n, struct gguf **out);
 void gguf_close(struct gguf *g); /* accepts NULL */
 /* Fails if one of the files has become shorter since it was opened. */
 MUST_CHECK ats_status gguf_check_files(const struct gguf *g);

@@ -406,8 +406,8 @@ static int compare_offsets(const void *a, const void *b) {
 }
 
 /* Turns offsets into places in the file; every tensor must lie inside it, none in another. */
-static ats_status place_tensors(const struct cursor *c, uint64_t data_offset, int file_index,
-                                struct gguf_tensor *tensors, size_t n) {
+static ats_status place_tensors(const struct cursor *c, uint64_t data_offset, bool header_only,
+                                int file_index, struct gguf_tensor *tensors, size_t n) {
     for (size_t i = 0; i < n; i++) {
         struct gguf_tensor *t = &tensors[i];
         uint64_t begin, end;
@@ -415,7 +415,7 @@ static ats_status place_tensors(const struct cursor *c, uint64_t data_offset, in
             !add_u64(begin, (uint64_t)t->n_bytes, &end)) {
             return fail(ATS_BAD_FILE, "the offset of tensor %s overflows", t->name);
         }
-        if (end > c->size) {
+        if (end > c->size && !header_only) {
             return fail(ATS_BAD_FILE,
                         "tensor %s ends at byte %" PRIu64 " of a file of %" PRIu64 ": %" PRIu64
                         " bytes are missing",
@@ -423,7 +423,7 @@ static ats_status place_tensors(const struct cursor *c, uint64_t data_offset, in
         }
         t->file_index = file_index;
         t->file_offset = begin;
-        t->data = c->data + begin;
+        t->data = header_only ? NULL : c->data + begin;
     }
     const struct gguf_tensor **order = xcalloc(n, sizeof(const struct gguf_tensor *));
     for (size_t i = 0; i < n; i++)
@@ -467,9 +467,9 @@ static ats_status read_preamble(struct cursor *c, uint32_t *version, uint64_t *n
     return ATS_OK;
 }
 
-ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, int file_index, struct arena *arena,
-                      struct gguf_kv_list *kvs, struct gguf_tensor_list *tensors,
-                      struct gguf_header *header) {
+ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, bool header_only, int file_index,
+                      struct arena *arena, struct gguf_kv_list *kvs,
+                      struct gguf_tensor_list *tensors, struct gguf_header *header) {
     struct cursor c = {data, n_bytes, 0, "the header", ""};
     uint64_t n_tensors = 0, n_kvs = 0;
     TRY(read_preamble(&c, &header->version, &n_tensors, &n_kvs));
@@ -491,6 +491,6 @@ ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, int file_index, str
         if (header->data_offset > n_bytes) header->data_offset = n_bytes;
         return ATS_OK;
     }
-    return place_tensors(&c, header->data_offset, file_index, tensors->items + first,
+    return place_tensors(&c, header->data_offset, header_only, file_index, tensors->items + first,
                          tensors->n - first);
 }

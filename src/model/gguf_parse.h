@@ -22,10 +22,11 @@ struct gguf_header {
     uint64_t data_offset;
 };
 
-/* Parses data[0..n_bytes): fills kvs (an empty list) and appends to tensors. What it refuses is
- * listed in gguf.h; on failure the lists hold what was read so far. */
-MUST_CHECK ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, int file_index,
-                                 struct arena *arena, struct gguf_kv_list *kvs,
+/* Parses data[0..n_bytes), which with header_only ends before the tensors' data: fills kvs (an
+ * empty list) and appends to tensors. What it refuses is listed in gguf.h; on failure the lists
+ * hold what was read so far. */
+MUST_CHECK ats_status gguf_parse(const uint8_t *data, uint64_t n_bytes, bool header_only,
+                                 int file_index, struct arena *arena, struct gguf_kv_list *kvs,
                                  struct gguf_tensor_list *tensors, struct gguf_header *header);
 
 /* Sorts names (n); *twice is the first that appears twice, or NULL. */

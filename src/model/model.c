@@ -130,6 +130,8 @@ static void count_weights(struct model *m, const bool *used) {
 
 static ats_status build(struct model *m, const struct model_options *options) {
     const struct gguf *file = m->file;
+    if (file->no_data && !options->planning)
+        return fail(ATS_UNSUPPORTED, "a shape has no weights: it can be planned, not run");
     if (!file->arch[0]) return fail(ATS_BAD_FILE, "key general.architecture is missing");
     const struct arch *arch = find_arch(file->arch);
     if (!arch) return fail(ATS_UNSUPPORTED, "architecture \"%s\" is not supported", file->arch);

@@ -25,6 +25,7 @@ struct model_options {
                        and BF16 weights bf16 */
     int row_group;  /* rows that the host layout keeps together; 1 for raw blocks */
     bool force;     /* tensors that nothing reads are tolerated */
+    bool planning;  /* a file without data will do (shape.h): the model can be planned, not run */
 };
 
 struct model {

@@ -196,6 +196,8 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
 ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user) {
     const struct program *p = e->program;
     uint64_t done = 0, total = 0;
+    if (e->model->file->no_data)
+        return fail(ATS_UNSUPPORTED, "a shape has no weights: it can be planned, not run");
     for (int i = 0; i < p->n_shards; i++) {
         struct weight_source s = source_of(e, i);
         total += (uint64_t)weight_source_bytes(&s);
