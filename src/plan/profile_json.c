@@ -27,7 +27,7 @@ static ats_status bad(const struct node *n, const char *key, const char *what) {
                 what);
 }
 
-/* The object `key` of a node, with no key but the listed ones. */
+/* The object `key` of a node, with no key but the listed ones, and a comment. */
 static ats_status check_keys(const struct node *n, const char *const *keys) {
     const char *key;
     json_t *value;
@@ -35,7 +35,7 @@ static ats_status check_keys(const struct node *n, const char *const *keys) {
         const char *const *k = keys;
         while (*k && strcmp(*k, key) != 0)
             k++;
-        if (!*k) {
+        if (!*k && strcmp(key, "comment") != 0) {
             char shown[40];
             snprintf(shown, sizeof shown, "%.32s", key);
             return bad(n, shown, "is not known");

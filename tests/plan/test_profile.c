@@ -108,7 +108,7 @@ static const struct wrong {
     {"rates.cpu.types.Q6_K.bits", "1", NULL},
     {"rates.cpu.types.Q9", "{}", "rates.cpu.types"},
     {"rates.cpu.types.I32", "{}", "rates.cpu.types"},
-    {"comment", "1", NULL},
+    {"remark", "1", NULL},
     {"tokens", "[2, 3, 4, 5]", NULL},
     {"tokens", "[1, 3, 3, 5]", NULL},
     {"tokens", "[]", NULL},
