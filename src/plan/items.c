@@ -245,6 +245,7 @@ static void add_block(const struct maker *m, int item, int graph_block) {
     struct items_block *last = out->n_blocks > 0 ? &out->blocks[out->n_blocks - 1] : NULL;
     if (last && graph_block >= 0 && last->graph_block == graph_block) {
         last->n++;
+        REQUIRE(last->n < 31); /* items of a block are bits of a word */
     } else {
         bool divisible = graph_block >= 0 && block_divisible(m, graph_block);
         out->blocks[out->n_blocks++] =
@@ -264,6 +265,7 @@ static ats_status add_item(const struct maker *m, int op_index, int n_small) {
     *item = (struct item){.op = op_index,
                           .layer = op->layer,
                           .n_small = n_small,
+                          .rows = m->g->values[op->out].rows,
                           .out_width = m->g->values[op->out].width};
     m->item_of_op[op_index] = out->n_items++;
     if (op->kind == OP_ATTENTION) {
@@ -314,38 +316,45 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
 double items_experts_in_use(const double *p, int n, double n_tokens, double rate) {
     double sum = 0;
     for (int e = 0; e < n; e++) {
+        if (n_tokens <= 1) {
+            sum += p[e];
+            continue;
+        }
         double r = p[e] < 1 ? p[e] * (1 - rate) / (1 - p[e] * rate) : 1;
         sum += 1 - (1 - p[e]) * pow(1 - r, n_tokens - 1);
     }
     return sum;
 }
 
-static double experts_time(const struct items *items, const struct item *item, enum side side,
-                           double n_tokens, double share) {
-    double used =
-        items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
-    double each = n_tokens * item->n_used / used;
-    return profile_time(items->profile, item->measured, &item->key, side, each, 0,
-                        used / item->n_used * share);
+static double in_use(const struct items *items, const struct item *item, double n_tokens) {
+    return items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
+}
+
+double items_experts_time(const struct items *items, int index, enum side side, double n_tokens,
+                          double n_in_use, double share) {
+    const struct item *item = &items->items[index];
+    if (share <= 0) return 0;
+    return item->n_small * items->profile->op_s[side] +
+           profile_time(items->profile, item->measured, &item->key, side,
+                        n_tokens * item->n_used / n_in_use, 0, n_in_use / item->n_used * share);
 }
 
 double items_time(const struct items *items, int index, enum side side, double n_tokens,
                   double depth, double share) {
     const struct item *item = &items->items[index];
     if (share <= 0) return 0;
-    double small = item->n_small * items->profile->op_s[side];
-    if (item->n_experts > 0) return small + experts_time(items, item, side, n_tokens, share);
+    if (item->n_experts > 0)
+        return items_experts_time(items, index, side, n_tokens, in_use(items, item, n_tokens),
+                                  share);
     if (item->span > 0) depth = fmin(depth, item->span);
-    return small +
+    return item->n_small * items->profile->op_s[side] +
            profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
 }
 
 double items_active_bytes(const struct items *items, int index, double n_tokens) {
     const struct item *item = &items->items[index];
     if (item->n_experts == 0) return (double)item->weight_bytes;
-    double used =
-        items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
-    return (double)item->weight_bytes * used / item->n_experts;
+    return (double)item->weight_bytes * in_use(items, item, n_tokens) / item->n_experts;
 }
 
 static double activation_bytes(double n_tokens, double width) {

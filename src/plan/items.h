@@ -38,6 +38,7 @@ struct item {
     int64_t weight_bytes, kv_bytes;      /* of a device that has all of it */
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
+    bool rows;                           /* works on the rows that are wanted, not on tokens */
     int span;                            /* keys that an attention sees at most; 0: all */
     bool from_entry;                     /* needs what enters the block */
     struct item_source sources[ITEM_MAX_SOURCES];
@@ -76,10 +77,14 @@ MUST_CHECK ats_status items_build(struct arena *arena, const struct graph *graph
                                   const struct profile *profile,
                                   const struct items_options *options, struct items **out);
 
-/* Seconds of an item (its small operators included) for a round of n_tokens >= 1 after `depth`
- * tokens, for a share of its units in [0, 1]; of experts: of those in use. */
+/* Seconds of an item (its small operators included) for n_tokens >= 1 lines (of an item with
+ * `rows`: wanted ones) after `depth` tokens, for a share of its units in [0, 1]; of experts: of
+ * those in use. */
 double items_time(const struct items *items, int item, enum side side, double n_tokens,
                   double depth, double share);
+/* The same of experts of which `in_use` are (items_experts_in_use): no powers to take again. */
+double items_experts_time(const struct items *items, int item, enum side side, double n_tokens,
+                          double in_use, double share);
 /* Bytes of weights that such a round reads: of experts those expected to be in use. */
 double items_active_bytes(const struct items *items, int item, double n_tokens);
 /* Distinct experts in use, expected, of n_tokens of one sequence whose choices repeat at `rate`:

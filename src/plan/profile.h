@@ -29,7 +29,8 @@
  *
  * "work": one row of times over `tokens` for each of `shares`, at depth 0; "kv": one for each of
  * `depths`, what depth adds at share 1 (at depth 0: zeros), only where an operator has a cache. At
- * least one of "rates" and "items" is there. Every object may have a "comment"; other keys are an error.
+ * least one of "rates" and "items" is there. Every object may have a "comment"; other keys are an
+ * error.
  */
 #pragma once
 

@@ -1,0 +1,168 @@
+/*
+ * The dynamic program of S1 and S2: over stages, bytes and where the activations are. A cell m
+ * holds the least time of a chain so far that takes at most m quanta, so one table answers for all
+ * budgets. Times are floats here: what is chosen is timed again in double.
+ */
+#include "plan/placement_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TILE = 2048 }; /* cells whose costs stay in the nearest cache while choices pass over them */
+enum { NO_CHOICE = 255 };
+
+struct dp_row {
+    int width;                /* cells 0..width; beyond them nothing changes */
+    uint8_t *which[N_STATES]; /* (width + 1) the choice that leaves in this state */
+    uint8_t *from;            /* (width + 1) for each entry, 2 bits: the state before */
+};
+struct dp_table {
+    const struct dp_stage *stages;
+    int n_stages, width;
+    struct dp_row *rows;
+    float *cost[N_STATES]; /* after the last stage */
+    double end_s;
+};
+
+struct dp_work {
+    int cells;
+    float *cost[N_STATES], *in[N_STATES], *next[N_STATES];
+    int32_t which[TILE];
+};
+
+static int max_quanta(const struct dp_stage *s) {
+    int most = 0;
+    for (int i = 0; i < s->n_choices; i++)
+        most = max_int(most, s->choices[i].quanta);
+    return most;
+}
+
+/* The least cost of being at each entry, with the activations brought there. */
+static void enter(const struct dp_stage *s, const struct dp_work *w, int width, uint8_t *from) {
+    memset(from, 0, (size_t)width + 1);
+    for (int e = 0; e < N_STATES; e++) {
+        float move[N_STATES];
+        for (int p = 0; p < N_STATES; p++)
+            move[p] = (float)dp_transition(s, p, e);
+        const float *c = w->cost[STATE_C], *g = w->cost[STATE_G], *b = w->cost[STATE_B];
+        float *restrict in = w->in[e];
+        for (int m = 0; m <= width; m++) {
+            float best = c[m] + move[STATE_C];
+            uint8_t p = STATE_C;
+            float at_g = g[m] + move[STATE_G], at_b = b[m] + move[STATE_B];
+            if (at_g < best) best = at_g, p = STATE_G;
+            if (at_b < best) best = at_b, p = STATE_B;
+            in[m] = best;
+            from[m] |= (uint8_t)(p << (2 * e));
+        }
+    }
+}
+
+static void relax(const float *restrict in, float time, int32_t choice, float *restrict best,
+                  int32_t *restrict which, int n) {
+    for (int m = 0; m < n; m++) {
+        float v = in[m] + time;
+        bool less = v < best[m];
+        best[m] = less ? v : best[m];
+        which[m] = less ? choice : which[m];
+    }
+}
+
+/* All choices that leave in a state, over cells [begin, end). */
+static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, int begin, int end,
+                        uint8_t *which) {
+    float *best = w->next[state];
+    for (int m = begin; m < end; m++)
+        best[m] = INFINITY, w->which[m - begin] = NO_CHOICE;
+    for (int i = 0; i < s->n_choices; i++) {
+        const struct dp_choice *c = &s->choices[i];
+        int from = max_int(begin, c->quanta);
+        if (c->exit != state || from >= end) continue;
+        relax(w->in[c->entry] + from - c->quanta, (float)c->time_s, i, best + from,
+              w->which + from - begin, end - from);
+    }
+    for (int m = begin; m < end; m++)
+        which[m] = (uint8_t)w->which[m - begin];
+}
+
+static void step(const struct dp_stage *s, struct dp_work *w, int before, struct dp_row *row) {
+    size_t n = (size_t)row->width + 1;
+    for (int e = 0; e < N_STATES; e++)
+        for (int m = before + 1; m <= row->width; m++)
+            w->cost[e][m] = w->cost[e][before];
+    row->from = xmalloc(n);
+    enter(s, w, row->width, row->from);
+    for (int e = 0; e < N_STATES; e++) {
+        row->which[e] = xmalloc(n);
+        for (int begin = 0; begin <= row->width; begin += TILE)
+            choose_tile(s, w, e, begin, min_int(begin + TILE, row->width + 1), row->which[e]);
+    }
+    for (int e = 0; e < N_STATES; e++) {
+        float *swap = w->cost[e];
+        w->cost[e] = w->next[e], w->next[e] = swap;
+    }
+}
+
+struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int cells, double end_s) {
+    struct dp_table *t = xcalloc(1, sizeof *t);
+    struct dp_work *w = xcalloc(1, sizeof *w);
+    size_t n = (size_t)cells + 1;
+    *t = (struct dp_table){.stages = stages,
+                           .n_stages = n_stages,
+                           .rows = xcalloc((size_t)n_stages + 1, sizeof *t->rows),
+                           .end_s = end_s};
+    for (int e = 0; e < N_STATES; e++) {
+        w->cost[e] = xmalloc(n * sizeof(float));
+        w->in[e] = xmalloc(n * sizeof(float));
+        w->next[e] = xmalloc(n * sizeof(float));
+        w->cost[e][0] = e == STATE_C ? 0 : INFINITY; /* the embedding is gathered on the host */
+    }
+    for (int i = 0; i < n_stages; i++) {
+        REQUIRE(stages[i].n_choices <= DP_MAX_CHOICES);
+        int before = t->width;
+        t->width = (int)min_i64(cells, (int64_t)before + max_quanta(&stages[i]));
+        t->rows[i].width = t->width;
+        step(&stages[i], w, before, &t->rows[i]);
+    }
+    for (int e = 0; e < N_STATES; e++) {
+        t->cost[e] = w->cost[e];
+        free(w->in[e]), free(w->next[e]);
+    }
+    free(w);
+    return t;
+}
+
+void dp_free(struct dp_table *t) {
+    if (!t) return;
+    for (int i = 0; i < t->n_stages; i++) {
+        free(t->rows[i].from);
+        for (int e = 0; e < N_STATES; e++)
+            free(t->rows[i].which[e]);
+    }
+    for (int e = 0; e < N_STATES; e++)
+        free(t->cost[e]);
+    free(t->rows);
+    free(t);
+}
+
+bool dp_read(const struct dp_table *t, int budget, int *choices, double *time_s) {
+    int m = min_int(budget, t->width), state = STATE_C;
+    double best = (double)t->cost[STATE_C][m];
+    for (int e = STATE_G; e < N_STATES; e++) {
+        double v = (double)t->cost[e][m] + t->end_s;
+        if (v < best) best = v, state = e;
+    }
+    *time_s = best;
+    if (!isfinite(best)) return false;
+    for (int i = t->n_stages - 1; i >= 0; i--) {
+        const struct dp_row *row = &t->rows[i];
+        m = min_int(m, row->width);
+        int c = row->which[state][m];
+        REQUIRE(c != NO_CHOICE);
+        choices[i] = c;
+        m -= t->stages[i].choices[c].quanta;
+        state = row->from[m] >> (2 * t->stages[i].choices[c].entry) & 3;
+    }
+    return true;
+}

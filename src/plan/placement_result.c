@@ -1,0 +1,236 @@
+/* Placements once they are there: their sizes and times, by hand, and as plans. */
+#include "plan/placement_internal.h"
+
+#include <math.h>
+
+/* ---- times ---- */
+
+static uint32_t block_mask(const struct items_block *b, const struct placement *p) {
+    uint32_t mask = 0;
+    for (int i = 0; i < b->n; i++)
+        if (p->homes[b->first + i] == SIDE_GPU) mask |= 1U << i;
+    return mask;
+}
+
+/* The least time of being in each state, and the device changes on that way. */
+struct walk {
+    double time_s[N_STATES];
+    int n_changes[N_STATES];
+};
+
+static void reach(struct walk *w, int state, double time_s, int n_changes) {
+    if (!(time_s < w->time_s[state])) return;
+    w->time_s[state] = time_s;
+    w->n_changes[state] = n_changes;
+}
+
+static struct walk nowhere(void) {
+    return (struct walk){.time_s = {HUGE_VAL, HUGE_VAL, HUGE_VAL}};
+}
+
+static void walk_divided(const struct items *items, const struct placement *p, int block,
+                         const struct term *t, const struct dp_stage *stage, struct walk *w) {
+    struct walk after = nowhere();
+    double no_miss,
+        s = choices_split_time(items, block, t, p->units[block], p->residents[block], &no_miss);
+    double gather = choices_gather_time(items, block, t, no_miss);
+    for (int from = 0; from < N_STATES; from++) {
+        double at = w->time_s[from] + dp_transition(stage, from, STATE_B) + s;
+        reach(&after, STATE_B, at, w->n_changes[from] + 1);
+        if (p->residents[block]) reach(&after, STATE_G, at + gather, w->n_changes[from] + 2);
+    }
+    *w = after;
+}
+
+static void walk_whole(const struct items *items, const struct placement *p, int block,
+                       const struct term *t, const struct dp_stage *stage, struct walk *w) {
+    struct walk after = nowhere();
+    uint32_t mask = block_mask(&items->blocks[block], p);
+    for (int entry = STATE_C; entry <= STATE_G; entry++) {
+        int exit, n_changes;
+        double s = choices_path_time(items, block, t, mask, entry, &exit, &n_changes);
+        for (int from = 0; from < N_STATES; from++)
+            reach(&after, exit, w->time_s[from] + dp_transition(stage, from, entry) + s,
+                  w->n_changes[from] + n_changes + (from != entry));
+    }
+    *w = after;
+}
+
+/* One block after another, by every way that its homes leave open: where the activations stand when
+ * it is entered, and whether sums stay apart. */
+static void walk(const struct items *items, const struct placement *p, const struct term *t,
+                 double *time_s, int *n_changes) {
+    struct walk w = nowhere();
+    struct objective one = {.terms = {*t}, .n_terms = 1};
+    one.terms[0].weight = 1;
+    w.time_s[STATE_C] = 0;
+    for (int b = 0; b < items->n_blocks; b++) {
+        struct dp_stage stage = {0};
+        choices_transitions(items, b, &one, &stage);
+        if (p->units[b] > 0)
+            walk_divided(items, p, b, t, &stage, &w);
+        else
+            walk_whole(items, p, b, t, &stage, &w);
+    }
+    double end_s = choices_end(items, &one);
+    reach(&w, STATE_C, w.time_s[STATE_G] + end_s, w.n_changes[STATE_G] + 1);
+    reach(&w, STATE_C, w.time_s[STATE_B] + end_s, w.n_changes[STATE_B] + 1);
+    *time_s = w.time_s[STATE_C];
+    *n_changes = w.n_changes[STATE_C];
+}
+
+double placement_time(const struct items *items, const struct placement *p, double n_tokens,
+                      double n_rows, double depth) {
+    struct term t = {.weight = 1, .n_tokens = n_tokens, .n_rows = n_rows, .depth = depth};
+    double time_s;
+    int n_changes;
+    walk(items, p, &t, &time_s, &n_changes);
+    return time_s;
+}
+
+int placement_splits(const struct items *items, const struct placement *p) {
+    struct term t = {.weight = 1, .n_tokens = 1, .n_rows = 1};
+    double time_s;
+    int n_changes;
+    walk(items, p, &t, &time_s, &n_changes);
+    return n_changes;
+}
+
+/* ---- sizes ---- */
+
+static int64_t split_bytes(const struct items *items, int block, int units) {
+    const struct items_block *b = &items->blocks[block];
+    int64_t bytes = 0;
+    for (int i = b->first; i < b->first + b->n; i++) {
+        int64_t all = items->items[i].weight_bytes + items->items[i].kv_bytes;
+        bytes += (int64_t)((double)all * units / b->n_units);
+    }
+    return bytes;
+}
+
+void placement_finish(const struct items *items, const struct placement_options *options,
+                      struct placement *p) {
+    p->quanta = 0, p->gpu_bytes = 0, p->decode_s = 0;
+    for (int b = 0; b < items->n_blocks; b++) {
+        const struct items_block *block = &items->blocks[b];
+        if (p->units[b] > 0) {
+            p->quanta += items_share_quanta(items, b, p->units[b]);
+            p->gpu_bytes += split_bytes(items, b, p->units[b]);
+            continue;
+        }
+        for (int i = block->first; i < block->first + block->n; i++) {
+            const struct item *item = &items->items[i];
+            if (p->homes[i] != SIDE_GPU) continue;
+            p->quanta += item->quanta;
+            p->gpu_bytes += item->weight_bytes + item->kv_bytes;
+        }
+    }
+    for (int i = 0; i < options->n_depths; i++)
+        p->decode_s += options->weights[i] * placement_time(items, p, options->n_tokens,
+                                                            options->n_tokens, options->depths[i]);
+    struct term prefill = {
+        .weight = 1, .n_tokens = options->prefill_tokens, .n_rows = 1, .streamed = true};
+    int n_changes;
+    walk(items, p, &prefill, &p->prefill_s, &n_changes);
+}
+
+/* ---- by hand ---- */
+
+static struct placement *blank(struct arena *arena, const struct items *items) {
+    struct placement *p = ARENA_NEW(arena, struct placement);
+    p->homes = ARENA_ARRAY(arena, uint8_t, items->n_items);
+    p->units = ARENA_ARRAY(arena, int, items->n_blocks);
+    p->residents = ARENA_ARRAY(arena, uint8_t *, items->n_blocks);
+    return p;
+}
+
+struct placement *placement_whole(struct arena *arena, const struct items *items,
+                                  const struct placement_options *options, enum side side) {
+    struct placement *p = blank(arena, items);
+    for (int i = 0; i < items->n_items; i++)
+        p->homes[i] = (uint8_t)side;
+    placement_finish(items, options, p);
+    return p;
+}
+
+struct placement *placement_layers(struct arena *arena, const struct items *items,
+                                   const struct placement_options *options, int n, bool last) {
+    struct placement *p = blank(arena, items);
+    int n_layers = 0, at = 0;
+    for (int b = 0; b < items->n_blocks; b++)
+        n_layers += b == 0 || items->blocks[b].layer != items->blocks[b - 1].layer;
+    for (int b = 0; b < items->n_blocks; b++) {
+        const struct items_block *block = &items->blocks[b];
+        at += b > 0 && block->layer != items->blocks[b - 1].layer;
+        bool on_gpu = last ? at >= n_layers - n : at < n;
+        for (int i = block->first; i < block->first + block->n; i++)
+            p->homes[i] = on_gpu ? SIDE_GPU : SIDE_CPU;
+    }
+    placement_finish(items, options, p);
+    return p;
+}
+
+/* ---- as a plan ---- */
+
+struct writer {
+    struct plan *plan;
+    const struct items *items;
+    const struct placement *p;
+    int cpu, gpu;
+};
+
+static enum axis whole_axis(const struct graph_op *op) {
+    if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
+    return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
+}
+
+static void add_part(struct writer *w, int op, int device, enum axis axis, int begin, int end) {
+    if (begin < end)
+        w->plan->parts[w->plan->n_parts++] = (struct plan_part){
+            .op = op, .device = device, .axis = axis, .begin = begin, .end = end};
+}
+
+static void add_whole(struct writer *w, int op, int device) {
+    const struct graph_op *o = &w->items->graph->ops[op];
+    add_part(w, op, device, whole_axis(o), 0, op_axis_length(w->items->graph, o, whole_axis(o)));
+}
+
+/* The GPU's units are the first, as the device order has them; of experts where they are. */
+static void add_divided(struct writer *w, const struct item *item) {
+    const struct graph_op *op = &w->items->graph->ops[item->op];
+    const struct items_block *b = &w->items->blocks[item->block];
+    const uint8_t *residents = w->p->residents[item->block];
+    int units = w->p->units[item->block], n = b->n_units, e = op->unit_elements;
+    bool gpu_first = residents ? residents[0] : w->gpu < w->cpu;
+    int border = gpu_first ? units : n - units;
+    for (int u = 0; residents && u < n; u++)
+        REQUIRE(residents[u] == ((u < border) == gpu_first));
+    add_part(w, item->op, gpu_first ? w->gpu : w->cpu, op->unit_axis, 0, border * e);
+    add_part(w, item->op, gpu_first ? w->cpu : w->gpu, op->unit_axis, border * e, n * e);
+}
+
+struct plan *placement_plan(struct arena *arena, const struct items *items,
+                            const struct placement *p, int n_devices, int cpu, int gpu) {
+    const struct graph *g = items->graph;
+    struct plan *plan = ARENA_NEW(arena, struct plan);
+    plan->n_devices = n_devices;
+    plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
+    plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
+    plan->parts = ARENA_ARRAY(arena, struct plan_part, 2 * (size_t)g->n_ops);
+    struct writer w = {plan, items, p, cpu, gpu};
+    for (int op = 0, i = 0; op < g->n_ops; op++) {
+        plan->first[op] = plan->n_parts;
+        if (!op_is_placed(&g->ops[op])) continue;
+        if (g->ops[op].kind == OP_EMBED) {
+            add_whole(&w, op, cpu);
+            continue;
+        }
+        const struct item *item = &items->items[i++];
+        if (p->units[item->block] > 0)
+            add_divided(&w, item);
+        else
+            add_whole(&w, op, p->homes[i - 1] == SIDE_GPU ? gpu : cpu);
+    }
+    plan->first[g->n_ops] = plan->n_parts;
+    return plan;
+}
