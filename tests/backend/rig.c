@@ -32,14 +32,82 @@ static void reserve(struct rig *r, const char *device, const struct backend_opti
     rng_seed(&r->rng, 1);
 }
 
+/* ---- devices that are kept ---- */
+
+static struct kept {
+    struct kept *next;
+    char key[256];
+    struct rig rig;
+} * kept;
+static bool keeps;
+
+void rig_keep_devices(void) {
+    keeps = true;
+}
+
+/* All that a kept device was opened with. */
+static void kept_key(const struct rig *r, const char *device, char key[256]) {
+    const char *disable = getenv("ATSINFER_VK_DISABLE"), *range = getenv("ATSINFER_VK_MAX_RANGE");
+    const char *shape = getenv("ATSINFER_VK_SHAPE");
+    snprintf(key, 256, "%s %d %d %d %s %s %s", device, r->limits.max_experts,
+             r->limits.max_expert_cols, r->limits.max_expert_ff, disable ? disable : "",
+             range ? range : "", shape ? shape : "");
+}
+
+static bool take_kept(struct rig *r, const char *key) {
+    for (struct kept **at = &kept; *at; at = &(*at)->next) {
+        struct kept *k = *at;
+        if (strcmp(k->key, key) != 0) continue;
+        *r = k->rig;
+        *at = k->next;
+        free(k);
+        return true;
+    }
+    return false;
+}
+
+static void close_rig(struct rig *r) {
+    backend_close(r->b);
+    if (!r->before) return; /* the exchange is another's */
+    pages_free(r->exchange, SPACE_FLOATS * sizeof(float));
+    free(r->before);
+}
+
+void rig_close(struct rig *r) {
+    if (!r->key[0]) {
+        close_rig(r);
+        return;
+    }
+    struct kept *k = calloc(1, sizeof *k);
+    memcpy(k->key, r->key, sizeof k->key);
+    k->rig = *r;
+    k->next = kept;
+    kept = k;
+}
+
+static void close_kept(void) {
+    while (kept) {
+        struct kept *next = kept->next;
+        close_rig(&kept->rig);
+        free(kept);
+        kept = next;
+    }
+}
+
 static void open_on(struct rig *r, const char *device, const struct backend_options *options) {
-    void *exchange; /* pages of its own, so that a device may take them as they are */
-    TEST_OK(pages_alloc(SPACE_FLOATS * sizeof(float), &exchange));
-    r->exchange = exchange;
-    r->before = malloc(SPACE_FLOATS * sizeof(float));
+    char key[256] = "";
+    if (keeps) kept_key(r, device, key);
+    if (!keeps || !take_kept(r, key)) {
+        void *exchange; /* pages of its own, so that a device may take them as they are */
+        TEST_OK(pages_alloc(SPACE_FLOATS * sizeof(float), &exchange));
+        r->exchange = exchange;
+        r->before = malloc(SPACE_FLOATS * sizeof(float));
+        reserve(r, device, options);
+        memcpy(r->key, key, sizeof key);
+    }
+    rng_seed(&r->rng, 1);
     for (size_t i = 0; i < SPACE_FLOATS; i++)
         r->exchange[i] = NAN;
-    reserve(r, device, options);
 }
 
 void rig_open_on(struct rig *r, const char *device, const struct backend_options *options) {
@@ -47,15 +115,15 @@ void rig_open_on(struct rig *r, const char *device, const struct backend_options
     open_on(r, device, options);
 }
 
-void rig_open_experts(struct rig *r, const struct backend_options *options, int n_experts,
-                      int n_used, int n_embd, int n_ff) {
+void rig_open_experts(struct rig *r, const char *device, const struct backend_options *options,
+                      int n_experts, int n_used, int n_embd, int n_ff) {
     memset(r, 0, sizeof *r);
     r->limits.max_experts = n_experts;
     r->limits.max_experts_used = n_used;
     r->limits.max_expert_cols = n_embd;
     r->limits.max_expert_ff = n_ff;
     r->limits.expert_floats = true;
-    open_on(r, "cpu", options);
+    open_on(r, device, options);
 }
 
 void rig_open(struct rig *r, const struct backend_options *options) {
@@ -72,13 +140,6 @@ void rig_open_beside_on(struct rig *other, const char *device, const struct rig 
 void rig_open_beside(struct rig *other, const struct rig *r,
                      const struct backend_options *options) {
     rig_open_beside_on(other, "cpu", r, options);
-}
-
-void rig_close(struct rig *r) {
-    backend_close(r->b);
-    if (!r->before) return; /* the exchange is another's */
-    pages_free(r->exchange, SPACE_FLOATS * sizeof(float));
-    free(r->before);
 }
 
 static atomic_int n_messages; /* of the validation layer */
@@ -111,6 +172,7 @@ bool rig_has_device(const char *device) {
 }
 
 int rig_verdict(int failed) {
+    close_kept();
     if (n_messages) print_error("%d messages of the validation layer\n", n_messages);
     return failed ? failed : n_messages > 0;
 }

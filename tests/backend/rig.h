@@ -27,15 +27,19 @@ struct rig {
     float *before;   /* copy, to see what a step wrote */
     struct rng rng;
     uint64_t value; /* of the timeline */
+    char key[256];  /* of a device that is kept */
 };
 
 struct backend_options rig_options(int n_threads, const char *isa);
 void rig_open(struct rig *r, const struct backend_options *options);
-/* A CPU that is ready for routed experts of this size. */
-void rig_open_experts(struct rig *r, const struct backend_options *options, int n_experts,
-                      int n_used, int n_embd, int n_ff);
+/* A device that is ready for routed experts of this size. */
+void rig_open_experts(struct rig *r, const char *device, const struct backend_options *options,
+                      int n_experts, int n_used, int n_embd, int n_ff);
 /* The same on any device. */
 void rig_open_on(struct rig *r, const char *device, const struct backend_options *options);
+/* From now on a closed device waits, with its shaders, for the next rig like it, until the verdict:
+ * for programs of many small cases. */
+void rig_keep_devices(void);
 /* Before a program's tests: false if the device is not there (its reason is printed: skip). What
  * Vulkan's validation layer says from now on is printed and counted. */
 bool rig_has_device(const char *device);

@@ -564,6 +564,7 @@ static void attention_equals_the_naive_one(void **state) {
 int main(void) {
 #ifdef STEPS_ON_VULKAN
     if (!rig_has_device("vulkan")) return 77;
+    rig_keep_devices();
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embed_gives_the_rows_of_its_tokens),

@@ -13,6 +13,8 @@ _Static_assert(DTYPE_Q2_K == 8 && DTYPE_Q3_K == 9 && DTYPE_Q4_K == 10 && DTYPE_Q
                    DTYPE_MXFP4 == 15,
                "types.glsl");
 _Static_assert(ACT_SILU == 0 && ACT_GELU == 1 && ACT_CLAMPED == 2 && ACT_COUNT == 3, "types.glsl");
+_Static_assert(GATING_SOFTMAX == 0 && GATING_SOFTMAX_CHOSEN == 1 && GATING_SIGMOID == 2,
+               "types.glsl");
 _Static_assert(KV_F32 == 0 && KV_F16 == 1 && KV_Q8_0 == 2, "types.glsl");
 
 static const uint32_t embed_words[] =
@@ -27,20 +29,35 @@ static const uint32_t norm_words[] =
 static const uint32_t product_words[] =
 #include "product.inc"
     ;
+static const uint32_t product_experts_words[] =
+#include "product_experts.inc"
+    ;
 static const uint32_t product_q8_words[] =
 #include "product_q8.inc"
+    ;
+static const uint32_t product_q8_experts_words[] =
+#include "product_q8_experts.inc"
     ;
 static const uint32_t product_q8_idot_words[] =
 #include "product_q8_idot.inc"
     ;
+static const uint32_t product_q8_idot_experts_words[] =
+#include "product_q8_idot_experts.inc"
+    ;
 static const uint32_t product_raw_words[] =
 #include "product_raw.inc"
+    ;
+static const uint32_t product_raw_experts_words[] =
+#include "product_raw_experts.inc"
     ;
 static const uint32_t quantise_words[] =
 #include "quantise.inc"
     ;
 static const uint32_t rope_words[] =
 #include "rope.inc"
+    ;
+static const uint32_t route_words[] =
+#include "route.inc"
     ;
 static const uint32_t kv_store_words[] =
 #include "kv_store.inc"
@@ -50,6 +67,15 @@ static const uint32_t attention_words[] =
     ;
 static const uint32_t attention_merge_words[] =
 #include "attention_merge.inc"
+    ;
+static const uint32_t experts_scale_words[] =
+#include "experts_scale.inc"
+    ;
+static const uint32_t experts_sort_words[] =
+#include "experts_sort.inc"
+    ;
+static const uint32_t experts_sum_words[] =
+#include "experts_sum.inc"
     ;
 static const uint32_t gated_words[] =
 #include "gated.inc"

@@ -1,7 +1,8 @@
 /*
- * What the recording files share: record.c (one dispatch, barriers, command buffers) and
- * record_steps.c (each kind of step as dispatches). A dispatch is begun, gets bindings and
- * push constants in the order of its shader's block, and is finished with pipeline and size.
+ * What the recording files share: record.c (one dispatch, barriers, command buffers),
+ * record_steps.c (each kind of step as dispatches) and record_experts.c (routed experts). A
+ * dispatch is begun, gets bindings and push constants in the order of its shader's block, and is
+ * finished with pipeline and size.
  */
 #pragma once
 
@@ -62,6 +63,21 @@ static inline int vk_groups_of(int n, int size) {
 
 /* record_steps.c */
 MUST_CHECK ats_status vk_add_step(struct vk_builder *b, const struct step *s);
+/* Rows [begin, *end) of a matrix of a weight as one binding; begin stands on a group. */
+MUST_CHECK ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w,
+                                       int matrix, int begin, struct vk_view *view, int *end);
+/* How a product is computed: rows and lines of a work-group. */
+struct vk_shape {
+    enum vk_shader shader;
+    int32_t constants[VK_MAX_CONSTANTS];
+    int rows, tile;
+};
+struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
+                                 bool q8, bool bias, bool experts);
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);
+
+/* record_experts.c */
+MUST_CHECK ats_status vk_add_route(struct vk_builder *b, const struct step *s);
+MUST_CHECK ats_status vk_add_experts(struct vk_builder *b, const struct step *s);

@@ -6,9 +6,8 @@
 
 /* ---- weights by windows of rows ---- */
 
-/* Rows [begin, end) of a weight as one binding; begin stands on a group. */
-static ats_status weight_window(const struct vulkan *v, const struct backend_weight *w, int begin,
-                                struct vk_view *view, int *end) {
+ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w, int matrix,
+                            int begin, struct vk_view *view, int *end) {
     size_t unit_rows = w->packed ? PACK_ROWS : 1;
     size_t units = (size_t)v->gpu.max_range / w->unit_bytes;
     if (!w->packed) units = units / PACK_ROWS * PACK_ROWS; /* so that it starts on 256 bytes */
@@ -17,8 +16,9 @@ static ats_status weight_window(const struct vulkan *v, const struct backend_wei
                     v->name, w->s.name, (unsigned long long)v->gpu.max_range);
     *end = (int)min_size((size_t)w->s.n_rows, (size_t)begin + units * unit_rows);
     size_t from = (size_t)begin / unit_rows * w->unit_bytes;
+    size_t offset = w->offset + (size_t)matrix * w->matrix_bytes;
     size_t to = ((size_t)*end + unit_rows - 1) / unit_rows * w->unit_bytes;
-    return vk_view_open(v, w->block, w->offset + from, to - from, w->s.name, view);
+    return vk_view_open(v, w->block, offset + from, to - from, w->s.name, view);
 }
 
 ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
@@ -33,7 +33,7 @@ static ats_status add_embed(struct vk_builder *b, const struct step *s) {
     for (int begin = 0, end; begin < w->s.n_rows; begin = end) {
         struct vk_dispatch *d = vk_start(b);
         struct vk_view view;
-        TRY(weight_window(b->v, w, begin, &view, &end));
+        TRY(vk_weight_window(b->v, w, 0, begin, &view, &end));
         vk_bind(d, 1, view, false);
         vk_push_int(d, begin);
         vk_push_int(d, end);
@@ -73,10 +73,9 @@ static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
     struct vk_dispatch *d = vk_start(b);
     struct vk_view out;
     int n_blocks = (s->in_end - s->in_begin) / 32;
-    vk_push_int(d, s->in_rows);
     vk_push_int(d, n_blocks);
     TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
-    d->push[2] += s->in_begin;
+    d->push[1] += s->in_begin;
     TRY(work_view(b, s, &out));
     vk_bind(d, 2, out, true);
     vk_push_int(d, 0);
@@ -85,24 +84,22 @@ static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
     return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows, 0);
 }
 
-/* The shader of a product and its constants; returns rows of a work-group. */
-static int product_shader(const struct vk_builder *b, const struct step *s, enum vk_shader *shader,
-                          int32_t constants[VK_MAX_CONSTANTS]) {
+struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
+                                 bool q8, bool bias, bool experts) {
     const struct vulkan *v = b->v;
-    const struct backend_weight *w = s->weight;
     int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
-    int32_t packed[VK_MAX_CONSTANTS] = {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split,
-                                        s->bias != NULL};
     int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
-    int32_t raw[VK_MAX_CONSTANTS] = {v->lanes, (int32_t)w->s.dtype, tile,
-                                     lanes,    s->bias != NULL,     rows};
-    memcpy(constants, w->packed ? packed : raw, sizeof packed);
+    if (!w->packed)
+        return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_EXPERTS : SHADER_PRODUCT_RAW,
+                                 {v->lanes, (int32_t)w->s.dtype, tile, lanes, bias, rows},
+                                 rows,
+                                 tile};
     bool idot = v->gpu.idot && (v->gpu.idot_fast || v->gpu.kind == GPU_SOFTWARE);
-    *shader = SHADER_PRODUCT_RAW;
-    if (w->packed) *shader = SHADER_PRODUCT;
-    if (w->packed && s->op->p.matmul.math == MATH_Q8)
-        *shader = idot ? SHADER_PRODUCT_Q8_IDOT : SHADER_PRODUCT_Q8;
-    return w->packed ? PACK_ROWS : rows;
+    enum vk_shader shader = experts ? SHADER_PRODUCT_EXPERTS : SHADER_PRODUCT;
+    if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
+    if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
+    return (struct vk_shape){
+        shader, {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split, bias}, PACK_ROWS, tile};
 }
 
 static ats_status add_product_window(struct vk_builder *b, const struct step *s, int begin,
@@ -110,17 +107,16 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     const struct backend_weight *w = s->weight;
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view;
-    enum vk_shader shader;
-    int32_t constants[VK_MAX_CONSTANTS];
-    int rows = product_shader(b, s, &shader, constants);
-    TRY(weight_window(b->v, w, begin, &view, end));
+    bool q8 = s->op->p.matmul.math == MATH_Q8 && w->packed;
+    struct vk_shape shape = vk_product_shape(b, w, q8, s->bias != NULL, false);
+    TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
     vk_bind(d, 1, view, false);
     d->bytes = (size_t)view.range;
     vk_push_int(d, s->rows);
     vk_push_int(d, *end - begin);
     vk_push_int(d, w->s.n_cols);
     vk_push_int(d, (int64_t)(w->unit_bytes / 4));
-    if (shader == SHADER_PRODUCT_Q8 || shader == SHADER_PRODUCT_Q8_IDOT) {
+    if (q8) {
         struct vk_view in;
         TRY(work_view(b, s, &in));
         vk_bind(d, 2, in, false);
@@ -137,8 +133,8 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
         vk_bind(d, 4, view, false);
         vk_push_int(d, view.word + begin);
     }
-    return vk_finish(b, d, shader, constants, vk_groups_of(*end - begin, rows), s->rows,
-                     constants[2]);
+    return vk_finish(b, d, shape.shader, shape.constants, vk_groups_of(*end - begin, shape.rows),
+                     s->rows, shape.tile);
 }
 
 static ats_status add_product(struct vk_builder *b, const struct step *s) {
@@ -331,7 +327,6 @@ static ats_status add_copy(struct vk_builder *b, const struct step *s, bool gath
 static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_shader shader,
                            const struct span *x, const struct span *y, int constant) {
     struct vk_dispatch *d = vk_start(b);
-    vk_push_int(d, s->rows);
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
     TRY(vk_bind_span(b, d, 1, x, s->in_rows, false));
@@ -375,6 +370,10 @@ ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
         return add_gated(b, s);
     case OP_ROWS:
         return add_copy(b, s, true);
+    case OP_ROUTE:
+        return vk_add_route(b, s);
+    case OP_EXPERTS:
+        return vk_add_experts(b, s);
     default:
         return fail(ATS_UNSUPPORTED, "%s cannot compute \"%s\" yet", b->v->name,
                     op_kind_name(s->op->kind));

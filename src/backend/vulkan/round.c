@@ -29,8 +29,10 @@ size_t vk_rope_offset(const struct vulkan *v, int index) {
 int vk_grid_index(struct vulkan *v, struct vk_grid grid) {
     for (int i = 0; i < v->n_grids; i++) {
         const struct vk_grid *g = &v->grids[i];
-        if (g->x == grid.x && g->lines == grid.lines && g->tile == grid.tile &&
-            g->ranges == grid.ranges)
+        bool same = g->x == grid.x && g->lines == grid.lines && g->tile == grid.tile &&
+                    g->ranges == grid.ranges;
+        if (same && g->first == grid.first && g->most == grid.most &&
+            g->per_line == grid.per_line && g->experts == grid.experts)
             return i;
     }
     if (v->n_grids == VK_MAX_GRIDS) return -1;
@@ -104,6 +106,15 @@ static void write_rope(const struct vk_rope *p, const struct round *r, float *ou
         }
 }
 
+/* Work-groups over the lines of a grid. */
+static uint32_t count_tiles(const struct vk_grid *g, const struct round *r) {
+    int n = (g->lines == LINES_ROWS ? r->n_rows : r->n_tokens) - g->first;
+    if (g->most) n = max_int(0, min_int(n, g->most));
+    if (g->per_line) n *= g->per_line;
+    if (g->experts) return (uint32_t)(n / g->tile + min_int(n, g->experts));
+    return (uint32_t)((n + g->tile - 1) / g->tile);
+}
+
 static void write_grids(struct vulkan *v, const struct round *r) {
     VkDispatchIndirectCommand *out = (void *)(v->round_block.mapped + v->at_grids);
     int position = 0; /* of the only token; of some token, where that is not asked for */
@@ -111,10 +122,8 @@ static void write_grids(struct vulkan *v, const struct round *r) {
         if (r->runs[i].n_tokens > 0) position = r->runs[i].position;
     for (int i = 0; i < v->n_grids; i++) {
         const struct vk_grid *g = &v->grids[i];
-        int n = g->lines == LINES_ROWS ? r->n_rows : r->n_tokens;
         int ranges = g->ranges ? position / VK_ATTN_RANGE + 1 : 1;
-        out[i] = (VkDispatchIndirectCommand){
-            (uint32_t)g->x, (uint32_t)((n + g->tile - 1) / g->tile), (uint32_t)ranges};
+        out[i] = (VkDispatchIndirectCommand){(uint32_t)g->x, count_tiles(g, r), (uint32_t)ranges};
     }
 }
 

@@ -13,12 +13,13 @@ static struct backend_weight weight_shape(const struct weight_source *s) {
     w.s.data = NULL;
     if (w.packed) {
         w.unit_bytes = pack_group_bytes(s->dtype, s->n_cols);
-        w.bytes = pack_bytes(s->dtype, s->n_rows, s->n_cols);
+        w.matrix_bytes = pack_bytes(s->dtype, s->n_rows, s->n_cols);
     } else {
         w.unit_bytes = round_up((size_t)dtype_row_bytes(s->dtype, s->n_cols), ROW_ALIGN);
-        w.bytes = w.unit_bytes * (size_t)s->n_rows;
+        w.matrix_bytes = w.unit_bytes * (size_t)s->n_rows;
     }
-    w.bytes = round_up(w.bytes, PACK_ALIGN);
+    w.matrix_bytes = round_up(w.matrix_bytes, PACK_ALIGN);
+    w.bytes = w.matrix_bytes * (size_t)weight_matrices(s);
     return w;
 }
 
@@ -51,18 +52,19 @@ static ats_status place(struct vulkan *v, struct backend_weight *w) {
     return ATS_OK;
 }
 
-/* Units [begin, end) as they are to lie, at `out`. */
-static void lay_out(const struct backend_weight *w, const struct weight_source *s, int begin,
-                    int end, uint8_t *out) {
+/* Units [begin, end) of a matrix as they are to lie, at `out`. */
+static void lay_out(const struct backend_weight *w, const struct weight_source *s, int matrix,
+                    int begin, int end, uint8_t *out) {
+    const uint8_t *data = weight_matrix(s, matrix);
     if (w->packed) {
         int first = begin * PACK_ROWS;
-        pack_rows(s->dtype, s->data + first * s->row_bytes, (size_t)s->row_bytes, s->n_rows - first,
+        pack_rows(s->dtype, data + first * s->row_bytes, (size_t)s->row_bytes, s->n_rows - first,
                   s->n_cols, out, 0, end - begin);
         return;
     }
     size_t bytes = (size_t)dtype_row_bytes(s->dtype, s->n_cols);
     for (int row = begin; row < end; row++, out += w->unit_bytes) {
-        memcpy(out, s->data + row * s->row_bytes, bytes);
+        memcpy(out, data + row * s->row_bytes, bytes);
         memset(out + bytes, 0, w->unit_bytes - bytes);
     }
 }
@@ -71,27 +73,44 @@ static int count_units(const struct backend_weight *w) {
     return w->packed ? pack_n_groups(w->s.n_rows) : w->s.n_rows;
 }
 
-/* The staging block is the round's or the loader's own, whoever comes first. */
-static ats_status upload(struct vulkan *v, const struct backend_weight *w,
-                         const struct weight_source *s) {
-    int n = count_units(w);
-    if (w->block->mapped) {
-        lay_out(w, s, 0, n, w->block->mapped + w->offset);
-        return ATS_OK;
-    }
+/* What the staging block holds goes to its place. */
+static ats_status flush(struct vulkan *v, const struct backend_weight *w, size_t from, size_t to) {
+    VkBufferCopy region = {.dstOffset = w->offset + from, .size = to - from};
+    if (from == to) return ATS_OK;
+    return vk_copy_now(v, v->staging.buffer, w->block->buffer, &region, 1);
+}
+
+/* Matrices one after the other through the staging block, as much at a time as it takes. */
+static ats_status upload_staged(struct vulkan *v, const struct backend_weight *w,
+                                const struct weight_source *s) {
+    int n = count_units(w), at_once;
+    size_t from = 0, to = 0; /* bytes of the weight that are staged */
     if (!v->staging.buffer)
         TRY(vk_block_open(v, VK_STAGING_BYTES, PLACE_HOST, "the staging buffer", &v->staging));
-    int at_once = (int)(v->staging.bytes / w->unit_bytes);
-    if (at_once == 0)
+    if (w->unit_bytes > v->staging.bytes)
         return fail(ATS_UNSUPPORTED, "%s: rows of %s do not fit the staging buffer", v->name,
                     w->s.name);
-    for (int begin = 0; begin < n; begin += at_once) {
-        int end = min_int(n, begin + at_once);
-        lay_out(w, s, begin, end, v->staging.mapped);
-        VkBufferCopy region = {.dstOffset = w->offset + (size_t)begin * w->unit_bytes,
-                               .size = (size_t)(end - begin) * w->unit_bytes};
-        TRY(vk_copy_now(v, v->staging.buffer, w->block->buffer, &region, 1));
-    }
+    for (int m = 0; m < weight_matrices(s); m++)
+        for (int begin = 0; begin < n; begin += at_once) {
+            size_t at = (size_t)m * w->matrix_bytes + (size_t)begin * w->unit_bytes;
+            if (at - from + w->unit_bytes > v->staging.bytes) {
+                TRY(flush(v, w, from, to));
+                from = at;
+            }
+            at_once = (int)min_size((v->staging.bytes - (at - from)) / w->unit_bytes,
+                                    (size_t)(n - begin));
+            lay_out(w, s, m, begin, begin + at_once, v->staging.mapped + (at - from));
+            to = at + (size_t)at_once * w->unit_bytes;
+        }
+    return flush(v, w, from, to);
+}
+
+static ats_status upload(struct vulkan *v, const struct backend_weight *w,
+                         const struct weight_source *s) {
+    if (!w->block->mapped) return upload_staged(v, w, s);
+    for (int m = 0; m < weight_matrices(s); m++)
+        lay_out(w, s, m, 0, count_units(w),
+                w->block->mapped + w->offset + (size_t)m * w->matrix_bytes);
     return ATS_OK;
 }
 
@@ -99,8 +118,6 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
                           struct backend_weight **out) {
     struct vulkan *v = vulkan_of(b);
     *out = NULL;
-    if (weight_matrices(source) > 1)
-        return fail(ATS_UNSUPPORTED, "%s cannot compute routed experts yet", v->name);
     struct backend_weight w = weight_shape(source);
     TRY(place(v, &w));
     TRY(upload(v, &w, source));

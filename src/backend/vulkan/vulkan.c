@@ -59,8 +59,8 @@ static size_t partial_bytes(const struct backend_limits *l) {
 
 /* Small weights share blocks, the last of which is not full. */
 static int64_t work_bytes(struct backend *b, const struct backend_limits *l) {
-    (void)b;
-    return l->local_bytes + (int64_t)(q8_bytes(l) + partial_bytes(l)) + VK_BLOCK_BYTES;
+    size_t experts = vk_expert_room(vulkan_of(b), l).bytes;
+    return l->local_bytes + (int64_t)(q8_bytes(l) + partial_bytes(l) + experts) + VK_BLOCK_BYTES;
 }
 
 static int64_t pinned_bytes(struct backend *b, const struct backend_limits *l) {
@@ -75,8 +75,8 @@ static void memory(struct backend *b, struct backend_memory *out) {
 }
 
 static const char *lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
-    (void)b, (void)g;
-    return op->kind == OP_EXPERTS || op->kind == OP_ROUTE ? "no routed experts" : NULL;
+    (void)b, (void)g, (void)op;
+    return NULL;
 }
 
 /* The executor's exchange: our own memory, else its pages as they are, else a copy. */
@@ -109,6 +109,9 @@ static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     TRY(vk_block_open(v, (size_t)l->local_bytes, PLACE_DEVICE, "work memory", &v->local));
     TRY(vk_block_open(v, q8_bytes(l), PLACE_DEVICE, "work memory", &v->work));
     TRY(vk_block_open(v, partial_bytes(l), PLACE_DEVICE, "work memory", &v->partial));
+    v->expert_room = vk_expert_room(v, l);
+    if (v->expert_room.bytes)
+        TRY(vk_block_open(v, v->expert_room.bytes, PLACE_DEVICE, "work memory", &v->experts));
     TRY(vk_block_open(v, round, PLACE_HOST, "the round's numbers", &v->round_block));
     TRY(open_exchange(v, l));
     memset(v->round_block.mapped, 0, v->round_block.bytes);
@@ -329,6 +332,7 @@ static void close_device(struct vulkan *v) {
     vk_block_close(v, &v->local);
     vk_block_close(v, &v->work);
     vk_block_close(v, &v->partial);
+    vk_block_close(v, &v->experts);
     vk_block_close(v, &v->round_block);
     vk_block_close(v, &v->staging);
     close_blocks(v, v->weights);

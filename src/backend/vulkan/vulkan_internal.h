@@ -1,7 +1,7 @@
 /*
  * What the files of the Vulkan backend share: api.c (functions), device.c (which device, what it
  * can), memory.c (blocks and views), pipelines.c (shaders), upload.c (weights, KV), record.c and
- * record_steps.c (steps become dispatches), timing.c (when segments ran), vulkan.c (rounds, the
+ * record_*.c (steps become dispatches), timing.c (when segments ran), vulkan.c (rounds, the
  * timeline, the interface).
  *
  * A segment is recorded once, twice over: for rounds of one token and for larger ones. All that
@@ -85,7 +85,8 @@ struct backend_weight {
     const struct vk_block *block;
     size_t offset, bytes;
     bool packed;
-    size_t unit_bytes; /* a group of 16 rows, or a row */
+    size_t unit_bytes;   /* a group of 16 rows, or a row */
+    size_t matrix_bytes; /* from expert to expert */
 };
 struct backend_kv {
     struct kv_layout layout;
@@ -103,6 +104,14 @@ struct backend_kv {
     X(PRODUCT_Q8, product_q8)                                                                      \
     X(PRODUCT_Q8_IDOT, product_q8_idot)                                                            \
     X(PRODUCT_RAW, product_raw)                                                                    \
+    X(PRODUCT_EXPERTS, product_experts)                                                            \
+    X(PRODUCT_Q8_EXPERTS, product_q8_experts)                                                      \
+    X(PRODUCT_Q8_IDOT_EXPERTS, product_q8_idot_experts)                                            \
+    X(PRODUCT_RAW_EXPERTS, product_raw_experts)                                                    \
+    X(ROUTE, route)                                                                                \
+    X(EXPERTS_SORT, experts_sort)                                                                  \
+    X(EXPERTS_SCALE, experts_scale)                                                                \
+    X(EXPERTS_SUM, experts_sum)                                                                    \
     X(QUANTISE, quantise)                                                                          \
     X(ROPE, rope)                                                                                  \
     X(KV_STORE, kv_store)                                                                          \
@@ -131,8 +140,11 @@ enum vk_lines { LINES_TOKENS, LINES_ROWS };
 struct vk_grid {
     int x;
     enum vk_lines lines;
-    int tile;    /* lines of a work-group */
-    bool ranges; /* z: ranges of keys that a round of one token sees; else 1 */
+    int tile;        /* lines of a work-group */
+    bool ranges;     /* z: ranges of keys that a round of one token sees; else 1 */
+    int first, most; /* of the round's lines, those of a pass; most 0: all */
+    int per_line;    /* pairs of a line and an expert, which are the lines then; 0: lines */
+    int experts;     /* pairs come by so many experts, each of whom may begin a tile */
 };
 struct vk_commands {
     VkCommandBuffer *items; /* submitted in this order */
@@ -168,6 +180,13 @@ struct vk_job {
     uint64_t value;
 };
 
+/* Where what experts compute stands in its block. */
+struct vk_expert_room {
+    int lines;                              /* that go together */
+    size_t list, x, x8, gate, up, h8, down; /* a line a pair; list: experts_sort.comp */
+    size_t bytes;
+};
+
 struct vulkan {
     struct backend base;
     char name[24];
@@ -192,7 +211,8 @@ struct vulkan {
     struct backend_limits limits;
     bool reserved;
     uint64_t device_bytes; /* allocated of the device's memory */
-    struct vk_block local, exchange, round_block, work, partial, staging;
+    struct vk_block local, exchange, round_block, work, partial, experts, staging;
+    struct vk_expert_room expert_room;
     bool owns_exchange;       /* else it is one of hosts */
     bool mirrored;            /* the exchange is a copy: bytes go over before and after a segment */
     int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */
@@ -269,6 +289,8 @@ ats_status vk_segment_build(struct backend *b, const struct step *steps, int n_s
                             struct backend_segment **out);
 void vk_segment_free(struct backend *b, struct backend_segment *s);
 size_t vk_q8_line_words(int n_cols); /* of an input in class q8 */
+/* What experts need on this device; bytes 0: there are none. */
+struct vk_expert_room vk_expert_room(const struct vulkan *v, const struct backend_limits *limits);
 
 /* commands.c */
 MUST_CHECK ats_status vk_commands_open(struct vulkan *v);

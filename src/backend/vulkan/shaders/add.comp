@@ -5,7 +5,6 @@
 layout(local_size_x_id = 0) in;
 
 layout(push_constant) uniform Push {
-    int rows;
     int begin, end;
     int a_off, a_stride, b_off, b_stride, out_off, out_stride;
 } p;
@@ -21,7 +20,7 @@ layout(std430, set = 0, binding = 3) writeonly buffer Out { /* may be a */
 
 void main() {
     int column = p.begin + int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
-    if (column >= p.end || line >= round_lines(p.rows)) return;
+    if (column >= p.end) return;
     out_[p.out_off + line * p.out_stride + column] =
         a[p.a_off + line * p.a_stride + column] + b[p.b_off + line * p.b_stride + column];
 }

@@ -7,7 +7,6 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int ACT = ACT_SILU;
 
 layout(push_constant) uniform Push {
-    int rows;
     int begin, end;
     int gate_off, gate_stride, up_off, up_stride, out_off, out_stride;
 } p;
@@ -32,7 +31,7 @@ float act(float g, float u) {
 
 void main() {
     int column = p.begin + int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
-    if (column >= p.end || line >= round_lines(p.rows)) return;
+    if (column >= p.end) return;
     float g = gate[p.gate_off + line * p.gate_stride + column];
     float u = up[p.up_off + line * p.up_stride + column];
     out_[p.out_off + line * p.out_stride + column] = act(g, u);

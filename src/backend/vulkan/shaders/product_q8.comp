@@ -22,6 +22,7 @@ layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
 layout(constant_id = 4) const bool BIAS = false;
 #include "packed.glsl"
+#include "lines.glsl"
 #include "product.glsl"
 
 layout(std430, set = 0, binding = 2) readonly buffer In {
@@ -29,15 +30,13 @@ layout(std430, set = 0, binding = 2) readonly buffer In {
 };
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x), r = lane & 15, n = round_lines(p.rows);
-    int first = int(gl_WorkGroupID.y) * TILE, n_blocks = p.n_cols / 32;
-    int group = int(gl_WorkGroupID.x) * p.group_words, scale_at = group + n_blocks * CODE_WORDS;
+    int lane = int(gl_LocalInvocationID.x), r = lane & 15, n_blocks = p.n_cols / 32;
+    int n, matrix, bias_at, line[TILE], to[TILE];
+    if (!begin(n, line, to, matrix, bias_at)) return;
+    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words, scale_at = group + n_blocks * CODE_WORDS;
     float acc[TILE];
-    int line[TILE];
-    for (int t = 0; t < TILE; t++) {
+    for (int t = 0; t < TILE; t++)
         acc[t] = 0.0;
-        line[t] = p.in_off + min(first + t, n - 1) * p.in_stride;
-    }
     for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
         vec2 scale, least;
         ivec2 sum[TILE];
@@ -60,5 +59,5 @@ void main() {
             acc[t] = fma(block, uintBitsToFloat(x[at]), acc[t]);
         }
     }
-    finish(acc, lane, first, n);
+    finish(acc, lane, n, to, bias_at);
 }

@@ -10,36 +10,26 @@ layout(constant_id = 3) const int LANES = 8;
 layout(constant_id = 4) const bool BIAS = false;
 layout(constant_id = 5) const int ROWS = 1;
 #include "raw.glsl"
+#include "lines.glsl"
 
-layout(push_constant) uniform Push {
-    int rows;
-    int n_rows, n_cols;
-    int row_words;
-    int in_off, in_stride, out_off, out_stride;
-    int bias_off;
-} p;
 layout(std430, set = 0, binding = 2) readonly buffer In {
     float x[];
-};
-layout(std430, set = 0, binding = 3) writeonly buffer Out {
-    float out_[];
-};
-layout(std430, set = 0, binding = 4) readonly buffer Bias {
-    float bias[];
 };
 shared float part[LANES * ROWS * TILE];
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x), column = lane % LANES, n = round_lines(p.rows);
-    int first = int(gl_WorkGroupID.y) * TILE, row = int(gl_WorkGroupID.x) * ROWS + lane / LANES;
-    int at = min(row, p.n_rows - 1) * p.row_words;
+    int lane = int(gl_LocalInvocationID.x), column = lane % LANES;
+    int row = int(gl_WorkGroupID.x) * ROWS + lane / LANES;
+    int n, matrix, bias_at, from[TILE], to[TILE];
+    if (!begin(n, from, to, matrix, bias_at)) return;
+    int at = matrix + min(row, p.n_rows - 1) * p.unit_words;
     float acc[TILE];
     for (int t = 0; t < TILE; t++)
         acc[t] = 0.0;
     for (int c = 4 * column; c < p.n_cols; c += 4 * LANES) {
         vec4 q = raw_weights(at, c);
         for (int t = 0; t < TILE; t++) {
-            int i = p.in_off + min(first + t, n - 1) * p.in_stride + c;
+            int i = from[t] + c;
             acc[t] = fma(q.x, x[i], acc[t]);
             if (c + 1 < p.n_cols) acc[t] = fma(q.y, x[i + 1], acc[t]);
             if (c + 2 < p.n_cols) acc[t] = fma(q.z, x[i + 2], acc[t]);
@@ -50,10 +40,10 @@ void main() {
         part[t * LANES * ROWS + lane] = acc[t];
     barrier();
     if (row >= p.n_rows) return;
-    for (int t = column; t < TILE && first + t < n; t += LANES) {
+    for (int t = column; t < TILE && t < n; t += LANES) {
         float sum = 0.0;
         for (int i = 0; i < LANES; i++)
             sum += part[t * LANES * ROWS + lane - column + i];
-        out_[p.out_off + (first + t) * p.out_stride + row] = BIAS ? sum + bias[p.bias_off + row] : sum;
+        out_[to[t] + row] = BIAS ? sum + bias[bias_at + row] : sum;
     }
 }

@@ -6,7 +6,6 @@
 layout(local_size_x_id = 0) in;
 
 layout(push_constant) uniform Push {
-    int rows;
     int n_blocks;
     int in_off, in_stride, out_off, out_stride;
 } p;
@@ -19,7 +18,7 @@ layout(std430, set = 0, binding = 2) writeonly buffer Out {
 
 void main() {
     int b = int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
-    if (b >= p.n_blocks || line >= round_lines(p.rows)) return;
+    if (b >= p.n_blocks) return;
     int from = p.in_off + line * p.in_stride + 32 * b, to = p.out_off + line * p.out_stride;
     float most = 0.0;
     for (int i = 0; i < 32; i++)

@@ -1,0 +1,67 @@
+/* What all products share: their numbers, and which lines a work-group has. With EXPERTS, lines are
+ * pairs of a line and an expert that it chose: pair i is the choice i % n_used of line i / n_used. */
+layout(push_constant) uniform Push {
+    int rows;           /* lines are wanted rows */
+    int n_rows, n_cols; /* of the window */
+    int unit_words;     /* from group to group of 16 rows; of plain types: from row to row */
+    int in_off, in_stride, out_off, out_stride;
+    int bias_off; /* of the window's first row */
+#ifdef EXPERTS
+    int matrix_words, bias_words; /* from expert to expert */
+    int expert_begin, expert_end; /* of the window */
+    int list_off;
+    int per_line; /* pairs that share a line of the input */
+#endif
+} p;
+layout(std430, set = 0, binding = 3) writeonly buffer Out {
+    float out_[];
+};
+layout(std430, set = 0, binding = 4) readonly buffer Bias {
+    float bias[];
+};
+#ifdef EXPERTS
+layout(constant_id = 6) const bool LISTED = false;
+layout(std430, set = 0, binding = 5) readonly buffer List {
+    uint list[]; /* LISTED: experts_sort.comp; else the only line's ids */
+};
+#endif
+
+/* False: there is nothing to do. n: lines; from, to: where each begins in In and Out (those from n
+ * on repeat the last); matrix: word where the weights begin; bias_at: of the first row. */
+bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out int bias_at) {
+    int tile = int(gl_WorkGroupID.y);
+#ifdef EXPERTS
+    int expert, first = 0;
+    n = 1;
+    if (LISTED) {
+        int at = p.list_off + 2 + 3 * tile;
+        if (tile >= int(list[p.list_off])) return false;
+        expert = int(list[at]);
+        first = p.list_off + int(list[p.list_off + 1] + list[at + 1]);
+        n = int(list[at + 2]);
+    } else {
+        float id = uintBitsToFloat(list[p.list_off + tile]);
+        if (!(id >= float(p.expert_begin) && id < float(p.expert_end))) return false;
+        expert = int(id);
+    }
+    if (expert < p.expert_begin || expert >= p.expert_end) return false;
+    matrix = (expert - p.expert_begin) * p.matrix_words;
+    bias_at = p.bias_off + (expert - p.expert_begin) * p.bias_words;
+    for (int t = 0; t < TILE; t++) {
+        int pair = LISTED ? int(list[first + min(t, n - 1)]) : tile;
+        from[t] = p.in_off + pair / p.per_line * p.in_stride;
+        to[t] = p.out_off + pair * p.out_stride;
+    }
+#else
+    int first = tile * TILE, last = round_lines(p.rows) - 1;
+    n = last + 1 - first;
+    matrix = 0;
+    bias_at = p.bias_off;
+    for (int t = 0; t < TILE; t++) {
+        int line = min(first + t, last);
+        from[t] = p.in_off + line * p.in_stride;
+        to[t] = p.out_off + line * p.out_stride;
+    }
+#endif
+    return true;
+}
