@@ -1,0 +1,224 @@
+#include "plan/limit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *limit_binds_name(enum limit_binds binds) {
+    static const char *const names[N_LIMITS] = {"vram", "gpu", "dram", "link"};
+    return (unsigned)binds < N_LIMITS ? names[binds] : "?";
+}
+
+void limit_popularity(double exponent, int n_experts, int n_used, double *p) {
+    double left = n_used, before = 0;
+    for (int e = 0; e < n_experts; e++) {
+        double so_far = pow((double)(e + 1) / n_experts, exponent);
+        p[e] = fmin(1, n_used * (so_far - before));
+        before = so_far;
+        left -= p[e];
+    }
+    for (int e = 0; e < n_experts && left > 0; e++) { /* what those at 1 cannot take */
+        double more = fmin(1 - p[e], left);
+        p[e] += more;
+        left -= more;
+    }
+}
+
+/* ---- the problem ---- */
+
+/* Products of a line, by what the profile says of a type. */
+static double flop_s(const struct items *items, const struct item *item, enum side side,
+                     double n_tokens) {
+    const struct profile_rates *r = &items->profile->rates[side];
+    const int64_t *d = item->key.dims;
+    if (!items->profile->has_rates) return 0;
+    if (item->n_experts > 0) {
+        double elements = (double)d[2] * (double)d[3], s = 0;
+        for (int i = 0; i < item->key.n_types; i++)
+            s += 2 * elements * n_tokens * item->n_used / r->flop[item->key.types[i]];
+        return s;
+    }
+    if (strcmp(item->key.op, op_kind_name(OP_MATMUL)) != 0) return 0;
+    return 2 * (double)d[0] * (double)d[1] * n_tokens / r->flop[item->key.types[0]];
+}
+
+static void add_part(struct limit_problem *out, int block, double bytes, double use) {
+    if (bytes <= 0) return;
+    out->parts[out->n_parts++] = (struct limit_part){block, bytes, fmin(use, 1)};
+}
+
+/* Share of a cache that is read. */
+static double filling(const struct item *item, double n_tokens, double depth) {
+    const struct profile_key *key = &item->key;
+    if (item->kv_bytes == 0 || key->n_types < 2) return 0;
+    int64_t width = key->dims[1] * key->dims[2], k_bytes, v_bytes;
+    bool fits = dtype_row_size(key->types[0], width, &k_bytes) &&
+                dtype_row_size(key->types[1], width, &v_bytes);
+    double seen = depth + n_tokens;
+    if (item->span > 0) seen = fmin(seen, item->span);
+    return fits ? fmin(1, seen * (double)(k_bytes + v_bytes) / (double)item->kv_bytes) : 1;
+}
+
+static void add_item(const struct items *items, const struct item *item, double n_tokens,
+                     double depth, struct limit_problem *out) {
+    double weight_bytes = (double)item->weight_bytes;
+    out->blocks[item->block].gpu_flop_s += flop_s(items, item, SIDE_GPU, n_tokens);
+    out->blocks[item->block].cpu_flop_s += flop_s(items, item, SIDE_CPU, n_tokens);
+    out->weight_bytes += weight_bytes;
+    add_part(out, item->block, (double)item->kv_bytes, filling(item, n_tokens, depth));
+    if (item->n_experts == 0) add_part(out, item->block, weight_bytes, 1);
+    for (int e = 0; e < item->n_experts; e++)
+        add_part(out, item->block, weight_bytes / item->n_experts,
+                 items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate));
+}
+
+void limit_problem_of(struct arena *arena, const struct items *items, double n_tokens, double depth,
+                      struct limit_problem *out) {
+    const struct profile *p = items->profile;
+    int n_parts = 0;
+    for (int i = 0; i < items->n_items; i++)
+        n_parts += 2 + items->items[i].n_experts;
+    *out = (struct limit_problem){.parts = ARENA_ARRAY(arena, struct limit_part, n_parts),
+                                  .blocks = ARENA_ARRAY(arena, struct limit_block, items->n_blocks),
+                                  .n_blocks = items->n_blocks,
+                                  .vram_bytes = p->vram_bytes,
+                                  .dram_bytes = p->dram_bytes,
+                                  .up_bytes = p->link.up_pinned};
+    for (int i = 0; i < items->n_items; i++)
+        add_item(items, &items->items[i], n_tokens, depth, out);
+}
+
+/* ---- bounds ---- */
+
+static int by_use(const void *a, const void *b) {
+    const struct limit_part *p = *(const struct limit_part *const *)a;
+    const struct limit_part *q = *(const struct limit_part *const *)b;
+    if (p->use < q->use || p->use > q->use) return p->use > q->use ? -1 : 1;
+    return p < q ? -1 : p > q;
+}
+
+/* Owned (free). */
+static const struct limit_part **sorted(const struct limit_problem *p) {
+    const struct limit_part **order = xcalloc((size_t)p->n_parts + 1, sizeof *order);
+    for (int i = 0; i < p->n_parts; i++)
+        order[i] = &p->parts[i];
+    qsort(order, (size_t)p->n_parts, sizeof *order, by_use);
+    return order;
+}
+
+static void worst(struct limit *l, enum limit_binds binds, double s) {
+    if (s <= l->round_s) return;
+    l->round_s = s;
+    l->binds = binds;
+}
+
+static double read_bytes(const struct limit_problem *p) {
+    double sum = 0;
+    for (int i = 0; i < p->n_parts; i++)
+        sum += p->parts[i].bytes * p->parts[i].use;
+    return sum;
+}
+
+/* Bytes read of a block, from either memory. */
+struct shares {
+    double vram, dram;
+};
+
+/* More of a block (as_one: of the model) becomes resident until both memories take equally long:
+ * densest first over all blocks, which is exact, since in each the gain of a byte only falls. */
+static void fill(const struct limit_problem *p, double budget_bytes, bool as_one,
+                 struct shares *shares, struct limit *out) {
+    const struct limit_part **order = sorted(p);
+    for (int i = 0; i < p->n_parts && out->resident_bytes < budget_bytes; i++) {
+        struct shares *s = &shares[as_one ? 0 : order[i]->block];
+        if (order[i]->use <= 0) break;
+        double balance = (s->dram * p->vram_bytes - s->vram * p->dram_bytes) /
+                         (p->vram_bytes + p->dram_bytes); /* bytes read, to be moved */
+        double bytes = fmin(order[i]->bytes, budget_bytes - out->resident_bytes);
+        bytes = fmin(bytes, fmax(0, balance) / order[i]->use);
+        out->resident_bytes += bytes;
+        s->vram += bytes * order[i]->use;
+        s->dram -= bytes * order[i]->use;
+    }
+    free(order);
+}
+
+struct limit limit_round(const struct limit_problem *p, double budget_bytes) {
+    struct limit out = {0};
+    struct shares all = {.dram = read_bytes(p)};
+    double read = all.dram, flop = 0;
+    fill(p, budget_bytes, true, &all, &out);
+    for (int b = 0; b < p->n_blocks; b++)
+        flop += p->blocks[b].gpu_flop_s;
+    worst(&out, LIMIT_VRAM, all.vram / p->vram_bytes);
+    worst(&out, LIMIT_GPU, flop);
+    worst(&out, LIMIT_DRAM, all.dram / p->dram_bytes);
+    out.hit = read > 0 ? all.vram / read : 1;
+    return out;
+}
+
+/* What one block takes by itself. */
+static struct limit block_limit(const struct limit_problem *p, int block, const struct shares *s) {
+    struct limit out = {0};
+    worst(&out, LIMIT_VRAM, s->vram / p->vram_bytes);
+    worst(&out, LIMIT_GPU, p->blocks[block].gpu_flop_s);
+    worst(&out, LIMIT_DRAM, s->dram / p->dram_bytes);
+    return out;
+}
+
+/* A block that is divided becomes whole where the budget allows and the exchange is worth more. */
+static void make_whole(const struct limit_problem *p, double budget_bytes, double exchange_s,
+                       struct shares *shares, struct limit *out) {
+    double *missing = xcalloc((size_t)p->n_blocks + 1, sizeof *missing); /* memory */
+    for (int i = 0; i < p->n_parts; i++)
+        missing[p->parts[i].block] += p->parts[i].bytes;
+    for (int b = 0; b < p->n_blocks; b++) {
+        struct shares whole = {.vram = shares[b].vram + shares[b].dram};
+        double share = whole.vram > 0 ? shares[b].vram / whole.vram : 1;
+        double bytes = missing[b] * (1 - share),
+               gain = block_limit(p, b, &shares[b]).round_s - block_limit(p, b, &whole).round_s;
+        if (share > 0) gain += exchange_s;
+        if (gain <= 0 || out->resident_bytes + bytes > budget_bytes) continue;
+        out->resident_bytes += bytes;
+        shares[b] = whole;
+    }
+    free(missing);
+}
+
+struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, double exchange_s) {
+    struct limit out = {0};
+    struct shares *shares = xcalloc((size_t)p->n_blocks + 1, sizeof *shares);
+    double of_s[N_LIMITS] = {0}, vram = 0, read = 0;
+    for (int i = 0; i < p->n_parts; i++)
+        shares[p->parts[i].block].dram += p->parts[i].bytes * p->parts[i].use;
+    fill(p, budget_bytes, false, shares, &out);
+    make_whole(p, budget_bytes, exchange_s, shares, &out);
+    for (int b = 0; b < p->n_blocks; b++) {
+        struct limit one = block_limit(p, b, &shares[b]);
+        bool divided = shares[b].vram > 0 && shares[b].dram > 1e-6 * shares[b].vram;
+        out.n_divided += divided;
+        out.round_s += one.round_s + divided * exchange_s;
+        of_s[one.binds] += one.round_s;
+        vram += shares[b].vram;
+        read += shares[b].vram + shares[b].dram;
+    }
+    for (int k = 0; k < N_LIMITS; k++)
+        if (of_s[k] > of_s[out.binds]) out.binds = (enum limit_binds)k;
+    out.hit = read > 0 ? vram / read : 1;
+    free(shares);
+    return out;
+}
+
+struct limit limit_prefill(const struct limit_problem *p, double budget_bytes) {
+    struct limit out = {0};
+    double gpu = 0, cpu = 0;
+    for (int b = 0; b < p->n_blocks; b++) {
+        gpu += p->blocks[b].gpu_flop_s;
+        cpu += p->blocks[b].cpu_flop_s;
+    }
+    if (gpu > 0 && cpu > 0) worst(&out, LIMIT_GPU, 1 / (1 / gpu + 1 / cpu));
+    out.resident_bytes = fmin(budget_bytes, p->weight_bytes);
+    worst(&out, LIMIT_LINK, (p->weight_bytes - out.resident_bytes) / p->up_bytes);
+    out.hit = p->weight_bytes > 0 ? out.resident_bytes / p->weight_bytes : 1;
+    return out;
+}
