@@ -19,6 +19,7 @@ verdict() { if [ "$1" = 0 ]; then passed; else failed; fi; }
 need_check() {
     need libcmocka-dev has_library cmocka
     need libpcre2-dev has_library libpcre2-8
+    need libglpk-dev has_header glpk.h
     need python3 has python3
     need spirv-tools has spirv-val
     need vulkan-validationlayers has_file \

@@ -417,7 +417,7 @@ static void ties_go_to_the_better_prefill(void **state) {
     struct rng rng;
     rng_seed(&rng, 14);
     int n_better = 0;
-    for (int repeat = 0; repeat < REPEATS; repeat++) {
+    for (int repeat = 0; repeat < 60; repeat++) {
         struct arena arena = {0};
         struct items *items = instance_random(&arena, &rng, &instance_dense, 3, 2);
         struct placement_options o = options_of(GRANULARITY_SHARD);
