@@ -9,7 +9,8 @@ static const char *const isas[] = {"ref", "native"}; /* on Vulkan: all features 
 static const int line_counts[] = {1, 3, 8, 9, 70};   /* both sides of the borders between paths */
 
 #ifdef STEPS_ON_VULKAN
-static const char *shader_range = "98304"; /* bytes that a shader sees: weights come in windows */
+#include "backend/vulkan/vulkan.h"
+static const char *shader_range = "65536"; /* bytes that a shader sees: less than a value */
 
 /* Opens the device that case i of a test runs on. */
 static void open_case(struct rig *r, size_t i, int n_threads) {
@@ -325,6 +326,20 @@ static void products_equal_the_naive_ones(void **state) {
                 run_product(&cases[i], line_counts[j], isa, 1 + (int)((i + j) % 3));
 }
 
+#ifdef STEPS_ON_VULKAN
+/* What the cases above have shown for windows they have shown only if there were any. */
+static void values_larger_than_a_binding_come_in_windows(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct rig r;
+        open_case(&r, i, 2);
+        int n = vulkan_backend_windows(r.b);
+        assert_true(i ? n == 0 : n > 100);
+        rig_close(&r);
+    }
+}
+#endif
+
 static void products_over_wanted_rows_have_a_line_for_each(void **state) {
     (void)state;
     static const struct product head = {DTYPE_Q8_0, MATH_Q8, 0, 150, 0, 256, false, true};
@@ -577,6 +592,9 @@ int main(void) {
         cmocka_unit_test(products_equal_the_naive_ones),
         cmocka_unit_test(products_over_wanted_rows_have_a_line_for_each),
         cmocka_unit_test(integers_are_multiplied_exactly_in_every_type),
+#ifdef STEPS_ON_VULKAN
+        cmocka_unit_test(values_larger_than_a_binding_come_in_windows),
+#endif
         cmocka_unit_test(attention_equals_the_naive_one),
     };
     return rig_verdict(cmocka_run_group_tests(tests, NULL, NULL));

@@ -37,14 +37,43 @@ void vk_bind(struct vk_dispatch *d, int binding, struct vk_view view, bool write
     d->written[binding] = write;
 }
 
+/* ---- lines ---- */
+
+static int all_lines(const struct vk_builder *b, bool rows) {
+    return rows ? b->v->limits.n_rows : b->v->limits.n_tokens;
+}
+
+void vk_set_lines(struct vk_builder *b, int first, int most) {
+    b->first = first;
+    b->most = most;
+    b->rounded = NULL; /* what stands in the work block is of other lines */
+}
+
+ats_status vk_span_lines(const struct vk_builder *b, const struct span *s, bool rows, int *out) {
+    const size_t slack = 512; /* what rounding a view's ends may add */
+    size_t most = max_size((size_t)b->v->gpu.max_range, slack) - slack;
+    most /= (size_t)s->stride * 4;
+    if (b->variant == VARIANT_ONE) most = max_size(most, 1); /* a line by itself is checked later */
+    *out = (int)min_size(most, (size_t)max_int(all_lines(b, rows), 1));
+    if (*out > 0) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "%s: a line of a value has %d floats, a shader sees %llu bytes",
+                b->v->name, s->stride, (unsigned long long)b->v->gpu.max_range);
+}
+
+void vk_push_from(const struct vk_builder *b, struct vk_dispatch *d, bool rows) {
+    vk_push_int(d, (int64_t)b->first << 1 | rows);
+}
+
 ats_status vk_bind_span(struct vk_builder *b, struct vk_dispatch *d, int binding,
                         const struct span *s, bool rows, bool write) {
     struct vulkan *v = b->v;
-    size_t lines = (size_t)(rows ? v->limits.n_rows : v->limits.n_tokens);
+    int lines = all_lines(b, rows) - b->first;
+    if (b->most) lines = min_int(lines, b->most);
     const struct vk_block *block = s->space == SPACE_LOCAL ? &v->local : &v->exchange;
+    size_t line = (size_t)s->stride * 4;
     struct vk_view view;
-    TRY(vk_view_open(v, block, (size_t)s->offset_bytes, lines * (size_t)s->stride * 4,
-                     "the memory of a value", &view));
+    TRY(vk_view_open(v, block, (size_t)s->offset_bytes + (size_t)b->first * line,
+                     (size_t)lines * line, "the memory of a value", &view));
     vk_bind(d, binding, view, write);
     vk_push_int(d, view.word - s->first);
     vk_push_int(d, s->stride);
@@ -54,7 +83,7 @@ ats_status vk_bind_span(struct vk_builder *b, struct vk_dispatch *d, int binding
 void vk_note_exchange(struct vk_builder *b, const struct span *s, int begin, int end, bool rows,
                       bool write) {
     struct backend_segment *g = b->segment;
-    if (!b->v->mirrored || b->variant || s->space != SPACE_EXCHANGE) return;
+    if (!b->v->mirrored || b->variant || b->first || s->space != SPACE_EXCHANGE) return;
     GROW(g->mirrors, g->n_mirrors, g->cap_mirrors, 1);
     g->mirrors[g->n_mirrors++] = (struct vk_mirror){*s, begin, end, rows, write};
 }
@@ -98,7 +127,11 @@ ats_status vk_finish_grid(struct vk_builder *b, struct vk_dispatch *d, enum vk_s
 
 ats_status vk_finish(struct vk_builder *b, struct vk_dispatch *d, enum vk_shader shader,
                      const int32_t constants[VK_MAX_CONSTANTS], int x, bool rows, int tile) {
-    struct vk_grid grid = {.x = x, .lines = rows ? LINES_ROWS : LINES_TOKENS, .tile = tile};
+    struct vk_grid grid = {.x = x,
+                           .lines = rows ? LINES_ROWS : LINES_TOKENS,
+                           .tile = tile,
+                           .first = b->first,
+                           .most = b->most};
     return vk_finish_grid(b, d, shader, constants, grid);
 }
 

@@ -26,6 +26,7 @@ struct vk_builder {
     struct vulkan *v;
     struct backend_segment *segment;
     int variant;
+    int first, most; /* lines that dispatches are for now; most 0: all */
     struct vk_dispatch *items;
     size_t n, cap;
     struct vk_touch *touched; /* since the last barrier */
@@ -38,7 +39,14 @@ struct vk_dispatch *vk_start(struct vk_builder *b);
 void vk_push_int(struct vk_dispatch *d, int64_t value);
 void vk_push_float(struct vk_dispatch *d, float value);
 void vk_bind(struct vk_dispatch *d, int binding, struct vk_view view, bool write);
-/* A span's lines as floats; pushes where column 0 of line 0 would stand, and the stride. */
+/* Dispatches from now on are for lines [first, first + most); most 0: for all. */
+void vk_set_lines(struct vk_builder *b, int first, int most);
+/* How many of a span's lines a shader sees at once, at most all; UNSUPPORTED: not even one. */
+MUST_CHECK ats_status vk_span_lines(const struct vk_builder *b, const struct span *s, bool rows,
+                                    int *out);
+/* Lines as round_lines of common.glsl takes them. */
+void vk_push_from(const struct vk_builder *b, struct vk_dispatch *d, bool rows);
+/* A span's lines as floats; pushes where column 0 of the first would stand, and the stride. */
 MUST_CHECK ats_status vk_bind_span(struct vk_builder *b, struct vk_dispatch *d, int binding,
                                    const struct span *s, bool rows, bool write);
 /* Where the executor's exchange is a copy: the columns of a span that a step reads or writes. */

@@ -49,12 +49,12 @@ struct vk_expert_room vk_expert_room(const struct vulkan *v, const struct backen
 
 /* ---- one pass ---- */
 
-/* Lines [first, first + most) of a step, if the round has them. */
+/* The builder's lines of a step, if the round has them. */
 struct pass {
     struct vk_builder *b;
     const struct step *s;
     const struct experts_params *p;
-    int first, most;
+    int most;
     bool listed; /* else one line, whose choices are the tiles */
 };
 
@@ -69,7 +69,7 @@ static struct vk_grid pass_grid(const struct pass *q, int x) {
     return (struct vk_grid){.x = x,
                             .lines = q->s->rows ? LINES_ROWS : LINES_TOKENS,
                             .tile = 1,
-                            .first = q->first,
+                            .first = q->b->first,
                             .most = q->most};
 }
 
@@ -95,15 +95,9 @@ static ats_status pairs_view(const struct pass *q, size_t offset, size_t words,
     return room_view(q, offset, (size_t)q->most * (size_t)q->p->n_used, words, out);
 }
 
-/* Pushes where the line after the pass's first begins. */
 static ats_status bind_lines(const struct pass *q, struct vk_dispatch *d, int binding,
                              const struct span *span, bool write) {
-    int at = d->n_push;
-    TRY(vk_bind_span(q->b, d, binding, span, q->s->rows, write));
-    int64_t off = d->push[at] + (int64_t)q->first * span->stride;
-    if (off > INT32_MAX) return fail(ATS_UNSUPPORTED, "%s: lines too far apart", q->b->v->name);
-    d->push[at] = (int32_t)off;
-    return ATS_OK;
+    return vk_bind_span(q->b, d, binding, span, q->s->rows, write);
 }
 
 static void bind_room(struct vk_dispatch *d, int binding, struct vk_view view, int stride,
@@ -131,8 +125,7 @@ static ats_status add_sort(const struct pass *q) {
     struct vk_dispatch *d = vk_start(q->b);
     struct vk_view list;
     int lanes = q->b->v->lanes;
-    vk_push_int(d, q->s->rows);
-    vk_push_int(d, q->first);
+    vk_push_from(q->b, d, q->s->rows);
     vk_push_int(d, q->most);
     vk_push_int(d, q->p->n_used);
     vk_push_int(d, q->s->expert_begin);
@@ -219,7 +212,8 @@ static ats_status add_window(const struct pass *q, int which, const struct sourc
     vk_bind(d, 1, w->weights, false);
     int reading = listed ? w->end - w->begin : min_int(q->p->n_used, w->end - w->begin);
     d->bytes = min_size((size_t)w->weights.range, (size_t)reading * m->matrix_bytes);
-    vk_push_int(d, q->s->rows);
+    vk_push_from(q->b, d, q->s->rows);
+    vk_push_int(d, q->most);
     vk_push_int(d, n_rows);
     vk_push_int(d, m->s.n_cols);
     vk_push_int(d, (int64_t)(m->unit_bytes / 4));
@@ -228,7 +222,7 @@ static ats_status add_window(const struct pass *q, int which, const struct sourc
     else
         bind_room(d, 2, in->view, in->stride, false);
     bind_room(d, 3, out, m->s.n_rows, true);
-    d->push[6] += w->row_begin;
+    d->push[7] += w->row_begin;
     if (bias) vk_bind(d, 4, w->bias, false);
     vk_push_int(d, bias ? w->bias.word + w->row_begin : 0);
     vk_push_int(d, (int64_t)(m->matrix_bytes / 4));
@@ -316,17 +310,32 @@ static ats_status add_pass(const struct pass *q) {
     return add_sum(q, &down);
 }
 
+/* Lines of a pass: what they make has room, and a shader sees them. */
+static ats_status pass_lines(const struct vk_builder *b, const struct step *s, int *out) {
+    const struct span *spans[] = {&s->in[0], &s->in[1], &s->out};
+    *out = b->variant == VARIANT_ONE ? 1 : b->v->expert_room.lines;
+    for (int i = 0; i < 3; i++) {
+        int lines;
+        TRY(vk_span_lines(b, spans[i], s->rows, &lines));
+        *out = min_int(*out, lines);
+    }
+    return ATS_OK;
+}
+
 ats_status vk_add_experts(struct vk_builder *b, const struct step *s) {
     const struct vulkan *v = b->v;
     bool one = b->variant == VARIANT_ONE;
     int n = one ? 1 : s->rows ? v->limits.n_rows : v->limits.n_tokens;
     struct pass q = {.b = b, .s = s, .p = &s->op->p.experts, .listed = !one};
-    q.most = one ? 1 : v->expert_room.lines;
+    TRY(pass_lines(b, s, &q.most));
     vk_note_exchange(b, &s->in[0], 0, s->experts[EXPERT_GATE]->s.n_cols, s->in_rows, false);
     vk_note_exchange(b, &s->in[1], 0, 2 * q.p->n_used, s->in_rows, false);
     vk_note_exchange(b, &s->out, 0, s->end, s->rows, true);
-    for (; q.first < n; q.first += q.most)
+    for (int first = 0; first < n; first += q.most) {
+        vk_set_lines(b, first, q.most);
         TRY(add_pass(&q));
+    }
+    vk_set_lines(b, 0, 0);
     return ATS_OK;
 }
 

@@ -35,6 +35,7 @@ static ats_status add_embed(struct vk_builder *b, const struct step *s) {
         struct vk_view view;
         TRY(vk_weight_window(b->v, w, 0, begin, &view, &end));
         vk_bind(d, 1, view, false);
+        vk_push_int(d, b->first);
         vk_push_int(d, begin);
         vk_push_int(d, end);
         vk_push_int(d, w->s.n_cols);
@@ -64,7 +65,8 @@ static bool same_input(const struct step *a, const struct step *b) {
 
 static ats_status work_view(const struct vk_builder *b, const struct step *s, struct vk_view *out) {
     const struct vulkan *v = b->v;
-    size_t lines = (size_t)(s->in_rows ? v->limits.n_rows : v->limits.n_tokens);
+    int all = s->in_rows ? v->limits.n_rows : v->limits.n_tokens;
+    size_t lines = (size_t)(b->most ? min_int(b->most, all) : all);
     return vk_view_open(v, &v->work, 0, lines * vk_q8_line_words(s->in_end - s->in_begin) * 4,
                         "an input in 8 bits", out);
 }
@@ -112,7 +114,8 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
     vk_bind(d, 1, view, false);
     d->bytes = (size_t)view.range;
-    vk_push_int(d, s->rows);
+    vk_push_from(b, d, s->rows);
+    vk_push_int(d, b->most ? b->most : INT32_MAX);
     vk_push_int(d, *end - begin);
     vk_push_int(d, w->s.n_cols);
     vk_push_int(d, (int64_t)(w->unit_bytes / 4));
@@ -124,10 +127,10 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
         vk_push_int(d, w->s.n_cols / 32 * 10);
     } else {
         TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
-        d->push[4] += s->in_begin;
+        d->push[5] += s->in_begin;
     }
     TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
-    d->push[6] += s->begin + begin;
+    d->push[7] += s->begin + begin;
     if (s->bias) {
         TRY(vk_vector_view(b->v, s->bias, &view));
         vk_bind(d, 4, view, false);
@@ -159,6 +162,7 @@ static ats_status add_store(struct vk_builder *b, const struct step *s, int in, 
     d->push[0] += s->head_begin * dim;
     vk_push_int(d, heads);
     vk_push_int(d, dim);
+    vk_push_int(d, b->first);
     TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
     vk_bind(d, 2, view, true);
     const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type};
@@ -239,6 +243,7 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
         vk_bind(d, 5, sinks, false);
     }
     vk_push_int(d, sinks.word);
+    vk_push_int(d, b->first);
     const int32_t constants[VK_MAX_CONSTANTS] = {
         b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
         s->weight && !one, one};
@@ -298,8 +303,12 @@ static ats_status add_rope(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, s->end);
     TRY(vk_bind_span(b, d, 2, &s->in[0], false, false));
     TRY(vk_bind_span(b, d, 3, &s->out, false, true));
-    TRY(vk_view_open(b->v, &b->v->round_block, vk_rope_offset(b->v, index),
-                     (size_t)b->v->limits.n_tokens * (size_t)p->n_rot * 4, "a rope table", &table));
+    int lines =
+        b->most ? min_int(b->most, b->v->limits.n_tokens - b->first) : b->v->limits.n_tokens;
+    size_t line = (size_t)p->n_rot * 4;
+    TRY(vk_view_open(b->v, &b->v->round_block,
+                     vk_rope_offset(b->v, index) + (size_t)b->first * line, (size_t)lines * line,
+                     "a rope table", &table));
     vk_bind(d, 1, table, false);
     vk_push_int(d, p->head_dim);
     vk_push_int(d, p->n_rot);
@@ -310,17 +319,39 @@ static ats_status add_rope(struct vk_builder *b, const struct step *s) {
     return vk_finish_columns(b, d, SHADER_ROPE, s->end - s->begin, false, 0);
 }
 
-static ats_status add_copy(struct vk_builder *b, const struct step *s, bool gather) {
+/* in: lines of the builder, or tokens [token_begin, token_end) to gather from. */
+static ats_status add_copy_of(struct vk_builder *b, const struct step *s, bool gather,
+                              int token_begin, int token_end) {
     struct vk_dispatch *d = vk_start(b);
-    vk_push_int(d, s->rows);
+    const int first = b->first, most = b->most;
     vk_push_int(d, gather);
+    vk_push_int(d, first);
+    vk_push_int(d, token_begin);
+    vk_push_int(d, token_end);
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
-    TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
+    if (gather) b->first = token_begin, b->most = token_end - token_begin;
+    ats_status status = vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false);
+    b->first = first, b->most = most;
+    TRY(status);
     TRY(vk_bind_span(b, d, 2, &s->out, s->rows, true));
+    return vk_finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, 0);
+}
+
+static ats_status add_copy(struct vk_builder *b, const struct step *s) {
     vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return vk_finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, 0);
+    return add_copy_of(b, s, false, 0, 0);
+}
+
+static ats_status add_rows(struct vk_builder *b, const struct step *s) {
+    int n = b->variant == VARIANT_ONE ? 1 : b->v->limits.n_tokens, at_once;
+    vk_note_exchange(b, &s->in[0], s->begin, s->end, false, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    TRY(vk_span_lines(b, &s->in[0], false, &at_once));
+    for (int begin = 0; begin < n; begin += at_once)
+        TRY(add_copy_of(b, s, true, begin, min_int(n, begin + at_once)));
+    return ATS_OK;
 }
 
 /* out = f(x, y) column by column. */
@@ -336,7 +367,7 @@ static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_s
 }
 
 static ats_status add_sum(struct vk_builder *b, const struct step *s) {
-    if (s->n_in == 1) return add_copy(b, s, false);
+    if (s->n_in == 1) return add_copy(b, s);
     for (int i = 1; i < s->n_in; i++)
         TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0));
     for (int i = 0; i < s->n_in; i++)
@@ -352,11 +383,11 @@ static ats_status add_gated(struct vk_builder *b, const struct step *s) {
     return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act);
 }
 
-ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
+static ats_status add_lines(struct vk_builder *b, const struct step *s) {
     if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return add_product(b, s);
     b->rounded = NULL; /* its memory may be another value's from now on */
     if (s->kind == STEP_SUM) return add_sum(b, s);
-    if (s->kind == STEP_COPY) return add_copy(b, s, false);
+    if (s->kind == STEP_COPY) return add_copy(b, s);
     switch (s->op->kind) {
     case OP_EMBED:
         return add_embed(b, s);
@@ -369,7 +400,7 @@ ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
     case OP_GATED:
         return add_gated(b, s);
     case OP_ROWS:
-        return add_copy(b, s, true);
+        return add_rows(b, s);
     case OP_ROUTE:
         return vk_add_route(b, s);
     case OP_EXPERTS:
@@ -378,4 +409,35 @@ ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
         return fail(ATS_UNSUPPORTED, "%s cannot compute \"%s\" yet", b->v->name,
                     op_kind_name(s->op->kind));
     }
+}
+
+/* Lines of a step that a shader sees at once. */
+static ats_status step_lines(const struct vk_builder *b, const struct step *s, int *out) {
+    bool rows = s->kind == STEP_OP && s->op->kind == OP_ROWS; /* it has windows of its own */
+    int lines;
+    TRY(vk_span_lines(b, &s->out, s->rows, out));
+    for (int i = 0; !rows && i < s->n_in; i++) {
+        TRY(vk_span_lines(b, &s->in[i], s->in_rows, &lines));
+        *out = min_int(*out, lines);
+    }
+    if (s->kind != STEP_OP || s->op->kind != OP_ROPE) return ATS_OK;
+    const struct span table = {.stride = s->op->p.rope.n_rot};
+    TRY(vk_span_lines(b, &table, false, &lines));
+    *out = min_int(*out, lines);
+    return ATS_OK;
+}
+
+ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
+    if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
+    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most;
+    TRY(step_lines(b, s, &most));
+    if (most >= n) return add_lines(b, s);
+    if (b->variant == VARIANT_ONE) n = most = 1;
+    for (int first = 0; first < n; first += most) {
+        b->v->n_windows++;
+        vk_set_lines(b, first, most);
+        TRY(add_lines(b, s));
+    }
+    vk_set_lines(b, 0, 0);
+    return ATS_OK;
 }

@@ -491,6 +491,10 @@ ats_status vulkan_backend_open(const char *name, const struct backend_options *o
     return ATS_OK;
 }
 
+int vulkan_backend_windows(struct backend *b) {
+    return vulkan_of(b)->n_windows;
+}
+
 /* ---- the list ---- */
 
 static void describe(const struct vk_gpu *g, int index, struct backend_device_info *out) {

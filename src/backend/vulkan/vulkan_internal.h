@@ -18,7 +18,7 @@
 enum {
     VK_MAX_GPUS = 16,
     VK_MAX_BINDINGS = 6,
-    VK_MAX_PUSH = 16, /* words of push constants: 64 bytes */
+    VK_MAX_PUSH = 24, /* words of push constants; every device has room for 32 */
     VK_MAX_GRIDS = 4096,
     VK_MAX_ROPES = 8,
     VK_MAX_WAITS = 8,
@@ -223,6 +223,7 @@ struct vulkan {
     int n_grids_written;
     struct vk_grid grids[VK_MAX_GRIDS];
     int n_grids;
+    int n_windows; /* dispatches of some lines of a value only, for tests */
     struct vk_rope {
         int n_rot;
         float magnitude, inv_freq[VK_MAX_HEAD_DIM / 2];

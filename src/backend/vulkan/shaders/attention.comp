@@ -25,6 +25,7 @@ layout(push_constant) uniform Push {
     int temp_length; /* queries grow with their position; 0: not */
     float temp_scale;
     int sinks_off;
+    int first; /* token */
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Query {
     float query[];
@@ -90,7 +91,7 @@ float sum_all(int lane, float x) {
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), t = int(gl_WorkGroupID.y);
-    int position = round_position(t), head = h / p.group, from = p.q_off + t * p.q_stride + h * DIM;
+    int position = round_position(p.first + t), head = h / p.group, from = p.q_off + t * p.q_stride + h * DIM;
     int first = p.window > 0 ? max(0, position + 1 - p.window) : 0;
     if (p.chunk > 0) first = max(first, position / p.chunk * p.chunk);
     float temp = 1.0;
@@ -109,7 +110,7 @@ void main() {
         float most = -3e38, exps = 0.0;
         barrier();
         for (int k = begin + lane; k < end; k += LANES) {
-            int row = ((round_page(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((round_page(p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float dot_ = 0.0;
             for (int c = 0; c < DIM; c++)
                 dot_ = fma(q[c], key(row, c), dot_);
@@ -129,7 +130,7 @@ void main() {
         for (int i = 0; i < MINE; i++)
             mine[i] = 0.0;
         for (int k = begin; k < end; k++) {
-            int row = ((round_page(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((round_page(p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float e = score[k - start];
             for (int i = 0; i < MINE; i++)
                 if (lane + i * LANES < DIM) mine[i] = fma(e, value(row, lane + i * LANES), mine[i]);

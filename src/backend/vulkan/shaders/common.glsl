@@ -2,7 +2,9 @@
  *
  * Spans. A float of a value stands at off + line * stride + column of its binding; off may be
  * negative, since only columns from the span's first on are read. The line count is not recorded:
- * it is read from the round, so that a recorded command serves every round. */
+ * it is read from the round, so that a recorded command serves every round. Where a value is larger
+ * than a shader sees, a dispatch has a window of its lines: the first that is bound is then not the
+ * round's. Grids of a line each have as many as there are. */
 layout(std430, set = 0, binding = 0) readonly buffer Round {
     int n_tokens, n_rows;
     int at_token, at_position, at_pages, at_row; /* where the arrays begin, in words of this */
@@ -17,7 +19,8 @@ int round_position(int t) { return round_at(round_.at_position + t); }
 int round_row(int j) { return round_at(round_.at_row + j); }
 /* Page that holds position p of token t's sequence. */
 int round_page(int t, int p) { return round_at(round_at(round_.at_pages + t) + (p >> 6)); }
-int round_lines(int rows) { return rows != 0 ? round_.n_rows : round_.n_tokens; }
+/* Lines from a first one on, of the wanted rows or of the tokens: rows | first << 1. */
+int round_lines(int from) { return ((from & 1) != 0 ? round_.n_rows : round_.n_tokens) - (from >> 1); }
 
 /* Halves by integers: a device may flush small ones in its own conversions. */
 float half_to_float(uint h) {

@@ -5,8 +5,8 @@
 layout(local_size_x_id = 0) in;
 
 layout(push_constant) uniform Push {
-    int rows;
-    int gather; /* line j of out is line row(j) of in */
+    int gather, first;          /* line j of out is line row(first + j) of in, */
+    int token_begin, token_end; /* if it is one of these, which are bound */
     int begin, end;
     int in_off, in_stride, out_off, out_stride;
 } p;
@@ -19,7 +19,12 @@ layout(std430, set = 0, binding = 2) writeonly buffer Out {
 
 void main() {
     int column = p.begin + int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
-    if (column >= p.end || line >= round_lines(p.rows)) return;
-    int from = p.gather != 0 ? round_row(line) : line;
+    if (column >= p.end) return;
+    int from = line;
+    if (p.gather != 0) {
+        int token = round_row(p.first + line);
+        if (token < p.token_begin || token >= p.token_end) return;
+        from = token - p.token_begin;
+    }
     out_[p.out_off + line * p.out_stride + column] = x[p.in_off + from * p.in_stride + column];
 }

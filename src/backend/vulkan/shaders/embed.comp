@@ -7,6 +7,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int TYPE = Q8_0;
 
 layout(push_constant) uniform Push {
+    int first;              /* token */
     int row_begin, row_end; /* of the window */
     int n_cols;
     int group_words; /* of a row, for plain types */
@@ -35,8 +36,8 @@ vec4 columns(int row, int c) {
 
 void main() {
     int c = 4 * int(gl_GlobalInvocationID.x), t = int(gl_WorkGroupID.y);
-    if (c >= p.n_cols || t >= round_.n_tokens) return;
-    int row = round_token(t);
+    if (c >= p.n_cols) return;
+    int row = round_token(p.first + t);
     if (row < p.row_begin || row >= p.row_end) return;
     vec4 v = columns(row - p.row_begin, c) * p.scale;
     int at = p.out_off + t * p.out_stride + c;

@@ -10,8 +10,7 @@ layout(constant_id = 2) const int N_EXPERTS = 8; /* of this device */
 layout(constant_id = 3) const int TILE = 8;
 
 layout(push_constant) uniform Push {
-    int rows;
-    int first, most; /* lines of the pass */
+    int from, most; /* lines of the pass */
     int n_used, expert_begin;
     int route_off, route_stride;
     int list_off;
@@ -33,7 +32,7 @@ int expert_of(int pair) {
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int n_pairs = min(round_lines(p.rows) - p.first, p.most) * p.n_used;
+    int n_pairs = min(round_lines(p.from), p.most) * p.n_used;
     for (int e = lane; e < N_EXPERTS; e += LANES)
         next[e] = 0;
     barrier();

@@ -10,6 +10,7 @@ layout(constant_id = 1) const int TYPE = KV_F16;
 layout(push_constant) uniform Push {
     int in_off, in_stride;
     int n_heads, head_dim;
+    int first; /* token */
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer In {
     float x[];
@@ -38,9 +39,9 @@ void store_q8(int row, int c, int from) {
 void main() {
     int chunks = (p.head_dim + 31) / 32, item = int(gl_GlobalInvocationID.x), t = int(gl_WorkGroupID.y);
     int head = item / chunks, c = item % chunks * 32;
-    if (head >= p.n_heads || t >= round_.n_tokens) return;
-    int position = round_position(t);
-    int row = ((round_page(t, position) * p.n_heads + head) << 6) + (position & 63);
+    if (head >= p.n_heads ) return;
+    int position = round_position(p.first + t);
+    int row = ((round_page(p.first + t, position) * p.n_heads + head) << 6) + (position & 63);
     int from = p.in_off + t * p.in_stride + head * p.head_dim + c;
     if (TYPE == KV_Q8_0) {
         store_q8(row, c, from);

@@ -1,8 +1,8 @@
 /* What all products share: their numbers, and which lines a work-group has. With EXPERTS, lines are
  * pairs of a line and an expert that it chose: pair i is the choice i % n_used of line i / n_used. */
 layout(push_constant) uniform Push {
-    int rows;           /* lines are wanted rows */
-    int n_rows, n_cols; /* of the window */
+    int from, most;     /* round_lines of the window's lines, and how many they are at most */
+    int n_rows, n_cols; /* of the window of the weight */
     int unit_words;     /* from group to group of 16 rows; of plain types: from row to row */
     int in_off, in_stride, out_off, out_stride;
     int bias_off; /* of the window's first row */
@@ -53,7 +53,7 @@ bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out 
         to[t] = p.out_off + pair * p.out_stride;
     }
 #else
-    int first = tile * TILE, last = round_lines(p.rows) - 1;
+    int first = tile * TILE, last = min(round_lines(p.from), p.most) - 1;
     n = last + 1 - first;
     matrix = 0;
     bias_at = p.bias_off;

@@ -23,7 +23,7 @@ layout(std430, set = 0, binding = 3) writeonly buffer Out {
 
 void main() {
     int column = p.begin + int(gl_GlobalInvocationID.x), t = int(gl_WorkGroupID.y);
-    if (column >= p.end || t >= round_.n_tokens) return;
+    if (column >= p.end) return;
     int from = p.in_off + t * p.in_stride + column, e = column % p.head_dim, half_ = p.n_rot / 2;
     float y = x[from];
     if (e < p.n_rot) {
