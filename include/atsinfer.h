@@ -91,6 +91,8 @@ typedef struct ats_options {
     bool no_repack;      /* weights stay as the file has them: quick start, slower rounds */
     bool force;          /* go on where a guess is possible: unknown pre-tokenizer */
     bool metadata_only;  /* vocabulary and facts only: no weights, no sessions */
+    const char *trace;   /* file that all rounds are written to as a trace for Chrome or Perfetto,
+                            created or emptied; NULL: none */
     ats_progress_fn *progress;
     void *progress_user;
 } ats_options;
@@ -118,7 +120,7 @@ typedef struct ats_info {
     uint64_t n_params, weight_bytes; /* elements and bytes of all weights */
     int n_layers, n_embd, n_heads, n_kv_heads, n_vocab;
     int n_ctx_train, n_ctx, n_seqs, n_batch, n_rows;
-    int n_threads, n_threads_batch;
+    int n_threads, n_threads_batch, n_devices;
     int32_t bos, eos; /* -1: none */
     bool adds_bos;
     const char *cpu_isa; /* the kernels in use */
@@ -144,6 +146,29 @@ typedef struct ats_stats {
 } ats_stats;
 ATS_API void ats_engine_stats(const ats_engine *engine, ats_stats *out);
 ATS_API void ats_engine_stats_reset(ats_engine *engine); /* counters, not load figures */
+
+/* What rounds were made of, sums over those that were measured. Rates and shares follow: GPU busy
+ * is gpu_busy_ns / round_ns, the link's rate (weight_bytes + activation_bytes) / round_ns, overlap
+ * efficiency (cpu_busy_ns + gpu_busy_ns + link_busy_ns) / (3 * round_ns). */
+typedef struct ats_metrics {
+    uint64_t n_rounds, n_tokens, round_ns;
+    uint64_t cpu_busy_ns, gpu_busy_ns; /* in which any device of the kind computed */
+    uint64_t link_busy_ns;             /* in which weights were copied to a GPU */
+    uint64_t exposed_ns;               /* idle only because a streamed weight had not arrived */
+    uint64_t weight_bytes;             /* streamed to GPUs */
+    uint64_t activation_bytes;         /* between GPUs and the rest */
+    uint64_t n_splits;                 /* waits of a device for another: changes of the device */
+    uint64_t n_submissions;            /* calls to drivers of GPUs */
+    uint64_t wait_ns;                  /* the caller's thread waited */
+    uint64_t driver_ns;                /* inside those calls */
+    uint64_t host_ns;   /* work of the host beside kernels, drivers and waits, whatever thread
+                           did it */
+    uint64_t n_untimed; /* segments whose device could not tell their times, missing above */
+} ats_metrics;
+/* Rounds from now on are measured, or (as at first) not; clocks cost them a little. */
+ATS_API void ats_engine_measure(ats_engine *engine, bool on);
+/* decode: rounds of one token a session, else those of more; ats_engine_stats_reset clears both. */
+ATS_API void ats_engine_metrics(const ats_engine *engine, bool decode, ats_metrics *out);
 
 /* Asked between rounds (and between chunks of a long prompt): true stops with ATS_CANCELLED; what
  * was evaluated so far stays in the sessions. May be called from ats_eval and ats_generate only. */

@@ -76,6 +76,7 @@ json_t *bench_result_json(const struct bench_printer *p, const struct bench_resu
         json_array_append_new(ns, json_integer((json_int_t)llround(r->samples_ns[i])));
         json_array_append_new(per_s, json_real(n * 1e9 / fmax(r->samples_ns[i], 1)));
     }
+    if (r->has_metrics) bench_metrics_json(o, r);
     json_object_set_new(o, "samples_ns", ns);
     json_object_set_new(o, "samples_ts", per_s);
     return o;
@@ -113,10 +114,10 @@ struct column {
     int width; /* negative: left-aligned */
     bool shown;
 };
-enum { N_COLUMNS = 10 };
+enum { N_OWN_COLUMNS = 10, N_COLUMNS = N_OWN_COLUMNS + N_METRIC_COLUMNS };
 
 static void set_columns(const struct bench_printer *p, struct column *c) {
-    const struct column all[N_COLUMNS] = {
+    const struct column own[N_OWN_COLUMNS] = {
         {"model", -30, true},
         {"size", 10, true},
         {"params", 10, true},
@@ -128,7 +129,10 @@ static void set_columns(const struct bench_printer *p, struct column *c) {
         {"test", 15, true},
         {"t/s", 20, true},
     };
-    memcpy(c, all, sizeof all);
+    memcpy(c, own, sizeof own);
+    for (int i = 0; i < N_METRIC_COLUMNS; i++)
+        c[N_OWN_COLUMNS + i] = (struct column){bench_metric_columns[i].title,
+                                               bench_metric_columns[i].width, p->show_metrics};
 }
 
 static void add_md_title(struct buf *out, const struct bench_printer *p) {
@@ -156,7 +160,7 @@ static void add_md(struct buf *out, const struct bench_printer *p, const struct 
     set_columns(p, columns);
     rates(r, &ts, &deviation);
     bench_test_name(&test, &r->test);
-    const char *const cells[N_COLUMNS] = {
+    const char *cells[N_COLUMNS] = {
         model_type(p, &r->info),
         format_bytes(size, sizeof size, r->info.weight_bytes),
         format_count(params, sizeof params, r->info.n_params),
@@ -168,9 +172,10 @@ static void add_md(struct buf *out, const struct bench_printer *p, const struct 
         buf_str(&test),
         arena_printf(a, "%.2f ± %.2f", ts, deviation),
     };
+    bench_metrics_cells(a, r, cells + N_OWN_COLUMNS);
     for (int i = 0; i < N_COLUMNS; i++) {
         /* The sign of two bytes fills one column. */
-        int extra = i == N_COLUMNS - 1;
+        int extra = i == N_OWN_COLUMNS - 1;
         if (columns[i].shown) buf_printf(out, "| %*s ", columns[i].width + extra, cells[i]);
     }
     buf_add_str(out, "|\n");
@@ -208,6 +213,7 @@ void bench_printer_close(struct bench_printer *p) {
 ats_status bench_print(struct bench_printer *p, const struct bench_result *r) {
     struct buf out = {0};
     json_t *o = bench_result_json(p, r);
+    if (!p->begun) p->show_metrics = r->has_metrics;
     if (p->one_object || p->format == BENCH_JSON) {
         json_array_append(p->results, o);
     } else if (p->format == BENCH_JSONL) {

@@ -4,6 +4,7 @@
  */
 #include "app/bench.h"
 #include "app/cmd.h"
+#include "app/stats.h"
 #include "base/clock.h"
 #include "base/rng.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARMUP_GEN = 16, STREAM_SEED = 20250101 };
+enum { WARMUP_GEN = 16, METRICS_GEN = 64, STREAM_SEED = 20250101 };
 
 struct bench {
     struct app *app;
@@ -196,6 +197,43 @@ MUST_CHECK static ats_status measure(struct bench *b, const struct bench_test *t
     return ATS_OK;
 }
 
+/* Decode rounds from `at` on; the medians of what the host does in one. A machine that does other
+ * things as well takes its time from some of them. */
+MUST_CHECK static ats_status measure_rounds(struct bench *b, int at, int n, double *host_ns,
+                                            double *driver_ns) {
+    double host[METRICS_GEN], driver[METRICS_GEN];
+    ats_metrics before, after;
+    ats_engine_metrics(b->engine, true, &before);
+    for (int i = 0; i < n; i++, before = after) {
+        TRY(eval(b, at + i, 1));
+        ats_engine_metrics(b->engine, true, &after);
+        host[i] = (double)(after.host_ns - before.host_ns);
+        driver[i] = (double)(after.driver_ns - before.driver_ns);
+    }
+    *host_ns = stats_median(host, (size_t)n);
+    *driver_ns = stats_median(driver, (size_t)n);
+    return ATS_OK;
+}
+
+/* One more repetition, with clocks that cost it a little. */
+MUST_CHECK static ats_status measure_metrics(struct bench *b, const struct bench_test *t,
+                                             struct bench_result *r) {
+    ats_metrics decode;
+    TRY(go_to_depth(b, t->n_depth));
+    ats_engine_stats_reset(b->engine);
+    ats_engine_measure(b->engine, true);
+    ats_status status = t->n_prompt ? eval(b, t->n_depth, t->n_prompt) : ATS_OK;
+    if (status == ATS_OK)
+        status = measure_rounds(b, t->n_depth + t->n_prompt, min_int(t->n_gen, METRICS_GEN),
+                                &r->host_ns, &r->driver_ns);
+    ats_engine_measure(b->engine, false);
+    ats_engine_metrics(b->engine, false, &r->metrics);
+    ats_engine_metrics(b->engine, true, &decode);
+    bench_metrics_sum(&r->metrics, &decode);
+    r->has_metrics = true;
+    return status;
+}
+
 MUST_CHECK static ats_status run_tests(struct bench *b, const struct bench_config *c) {
     int n_samples = flag_int(&b->app->flags, FLAG_BENCH_REPETITIONS);
     double *samples = xcalloc((size_t)n_samples, sizeof *samples);
@@ -213,6 +251,9 @@ MUST_CHECK static ats_status run_tests(struct bench *b, const struct bench_confi
         gmtime_r(&now, &utc);
         strftime(r.test_time, sizeof r.test_time, "%Y-%m-%dT%H:%M:%SZ", &utc);
         status = measure(b, &b->tests[i], samples, n_samples);
+        if (status == ATS_OK &&
+            (flag_on(&b->app->flags, FLAG_BENCH_METRICS) || b->info.n_devices > 1))
+            status = measure_metrics(b, &b->tests[i], &r);
         if (status == ATS_OK) status = bench_print(&b->printer, &r);
     }
     term_bar_clear(&b->app->term);
@@ -226,6 +267,10 @@ MUST_CHECK static ats_status run_configs(struct bench *b) {
     const struct flag_value *lists[] = {&v[FLAG_BENCH_BATCH], &v[FLAG_BENCH_TYPE_K],
                                         &v[FLAG_BENCH_TYPE_V], &v[FLAG_BENCH_THREADS]};
     size_t at[COUNT_OF(lists)] = {0};
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        if (lists[i]->n > 1 && flag_given(&b->app->flags, FLAG_TRACE))
+            return fail(ATS_BAD_ARGUMENT, "--trace: a file holds one engine's rounds, but a list "
+                                          "of several values asks for several engines");
     for (;;) {
         struct bench_config c = {.n_batch = (int)lists[0]->integers[at[0]],
                                  .type_k = (int)lists[1]->integers[at[1]],

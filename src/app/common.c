@@ -176,6 +176,7 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->no_repack = flag_on(f, FLAG_NO_REPACK);
     o->no_fusion = flag_on(f, FLAG_NO_FUSION);
     o->force = flag_on(f, FLAG_FORCE);
+    o->trace = flag_text(f, FLAG_TRACE);
 }
 
 static bool on_load_progress(void *user, const char *what, uint64_t done, uint64_t total) {

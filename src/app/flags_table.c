@@ -231,6 +231,11 @@ const struct flag flag_table[N_FLAGS] = {
                         .help = "divide the work over the devices at random"},
 
     /* output */
+    [FLAG_TRACE] = {.names = {"--trace"}, .value = "FILE", .kind = FLAG_TEXT,
+                    .group = GROUP_OUTPUT, .commands = ENGINE, .only_here = true,
+                    .takes_file = true,
+                    .help = "write what each device did when, round by round, to a file that "
+                            "Perfetto and Chrome show"},
     [FLAG_JSON] = {.names = {"--json"}, .kind = FLAG_SWITCH, .group = GROUP_OUTPUT,
                    .commands = REPORT | VERS, .help = "print one JSON object"},
     [FLAG_QUIET] = {.names = {"-q", "--quiet"}, .kind = FLAG_SWITCH, .group = GROUP_OUTPUT,
@@ -395,6 +400,11 @@ const struct flag flag_table[N_FLAGS] = {
     [FLAG_BENCH_NO_WARMUP] = {.names = {"--no-warmup"}, .kind = FLAG_SWITCH,
                               .group = GROUP_TASK, .commands = BENCH,
                               .help = "no run before the timed ones"},
+    [FLAG_BENCH_METRICS] = {.names = {"--metrics"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
+                            .commands = BENCH,
+                            .help = "measure one more repetition: busy shares, bytes over the "
+                                    "link, submissions, work of the host a round (with several "
+                                    "devices always)"},
     [FLAG_BENCH_BATCH] = {.names = {"-b", "--batch-size"}, .value = "N,...",
                           .kind = FLAG_INTEGERS, .group = GROUP_COMPUTE, .commands = BENCH,
                           .min = 1, .max = BATCH_MAX, .default_value = "512",

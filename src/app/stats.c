@@ -1,6 +1,18 @@
 #include "app/stats.h"
 
 #include <math.h>
+#include <stdlib.h>
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double stats_median(double *v, size_t n) {
+    if (n == 0) return 0;
+    qsort(v, n, sizeof *v, compare);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
 
 double stats_mean(const double *v, size_t n) {
     double sum = 0;

@@ -3,6 +3,8 @@
 
 #include "base/base.h"
 
+/* Sorts v. 0 for none. */
+double stats_median(double *v, size_t n);
 double stats_mean(const double *v, size_t n);
 /* Of a sample (n - 1); 0 for fewer than two values. */
 double stats_deviation(const double *v, size_t n);

@@ -166,7 +166,9 @@ struct backend_times {
 /* What a device has done since it was opened. */
 struct backend_counters {
     uint64_t n_submissions; /* calls that handed work to a driver; without one, segments */
-    uint64_t thread_ns;     /* of timed rounds: host work in a thread of its own, waits left out */
+    /* of timed rounds: */
+    uint64_t thread_ns; /* host work in a thread of its own, waits left out */
+    uint64_t driver_ns; /* inside those calls, whoever made them */
 };
 
 struct backend_vtable {

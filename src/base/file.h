@@ -31,6 +31,20 @@ MUST_CHECK ats_status file_read_stdin(size_t max_bytes, char **data, size_t *n_b
 MUST_CHECK ats_status file_write(const char *path, const void *data, size_t n_bytes);
 bool file_exists(const char *path);
 
+/* A file that is written piece by piece and is whole after each: the last bytes of a piece may be
+ * an end that the next piece takes the place of. */
+struct file_pieces {
+    int fd; /* -1: none */
+    uint64_t at;
+    char *path; /* owned */
+};
+/* Empties what is there. IO also if the file cannot be written at any place (a pipe). */
+MUST_CHECK ats_status file_pieces_open(const char *path, struct file_pieces *out);
+/* In one call to the system. The last n_end of n_bytes are the end. */
+MUST_CHECK ats_status file_pieces_add(struct file_pieces *f, const void *data, size_t n_bytes,
+                                      size_t n_end);
+void file_pieces_close(struct file_pieces *f); /* accepts one with fd -1 */
+
 /* XDG directories: "$XDG_CONFIG_HOME/atsinfer" and so on, else under HOME; created if create. */
 enum dir_kind { DIR_CONFIG, DIR_DATA, DIR_CACHE, DIR_STATE };
 MUST_CHECK ats_status dir_path(enum dir_kind kind, bool create, char **path); /* owned (free) */

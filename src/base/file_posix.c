@@ -189,6 +189,36 @@ ats_status file_write(const char *path, const void *data, size_t n_bytes) {
     return status;
 }
 
+ats_status file_pieces_open(const char *path, struct file_pieces *out) {
+    *out = (struct file_pieces){
+        .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666)};
+    if (out->fd < 0) return fail_os("create", path);
+    out->path = xstrdup(path);
+    if (lseek(out->fd, 0, SEEK_SET) == 0) return ATS_OK;
+    ats_status status = fail_os("write at any place of", path);
+    file_pieces_close(out);
+    return status;
+}
+
+ats_status file_pieces_add(struct file_pieces *f, const void *data, size_t n_bytes, size_t n_end) {
+    REQUIRE(n_end <= n_bytes);
+    for (size_t done = 0; done < n_bytes;) {
+        ssize_t n = pwrite(f->fd, (const char *)data + done, n_bytes - done,
+                           (off_t)(f->at + (uint64_t)done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail_os("write", f->path);
+        done += (size_t)n;
+    }
+    f->at += n_bytes - n_end;
+    return ATS_OK;
+}
+
+void file_pieces_close(struct file_pieces *f) {
+    if (f->fd >= 0) close(f->fd);
+    free(f->path);
+    *f = (struct file_pieces){.fd = -1};
+}
+
 bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
 }

@@ -60,6 +60,7 @@ static ats_status choose_kernels(ats_engine *e) {
 static ats_status fill_options(ats_engine *e) {
     ats_options *o = &e->options;
     o->model = arena_strdup(&e->arena, o->model);
+    if (o->trace) o->trace = arena_strdup(&e->arena, o->trace);
     TRY(split_devices(e));
     e->cpu_isa_mask = ~0U;
     if (o->cpu_isa) TRY(choose_kernels(e));
@@ -196,7 +197,7 @@ static ats_status open_engine(ats_engine *e) {
     TRY(open_executor(e));
     TRY(executor_load(e->executor, load_progress, e));
     e->round = round_memory_open(&e->options);
-    return ATS_OK;
+    return observe_open(e);
 }
 
 ats_status ats_engine_open(const ats_options *options, ats_engine **out) {
@@ -218,6 +219,7 @@ ats_status ats_engine_open(const ats_options *options, ats_engine **out) {
 void ats_engine_close(ats_engine *e) {
     if (!e) return;
     REQUIRE(e->n_sessions == 0);
+    observe_close(e);
     round_memory_close(e->round);
     executor_close(e->executor);
     kv_close(e->kv);
@@ -257,6 +259,7 @@ void ats_engine_info(const ats_engine *e, ats_info *out) {
         .n_rows = e->options.n_rows,
         .n_threads = e->options.n_threads,
         .n_threads_batch = e->options.n_threads_batch,
+        .n_devices = e->n_devices,
         .bos = tokenizer_role_id(e->tokenizer, ROLE_BOS),
         .eos = tokenizer_role_id(e->tokenizer, ROLE_EOS),
         .adds_bos = tokenizer_adds_bos(e->tokenizer),
@@ -281,6 +284,7 @@ void ats_engine_stats(const ats_engine *e, ats_stats *out) {
 void ats_engine_stats_reset(ats_engine *e) {
     ats_stats *s = &e->stats;
     s->n_prefill_tokens = s->prefill_ns = s->n_decode_tokens = s->decode_ns = s->n_rounds = 0;
+    memset(e->observed.metrics, 0, sizeof e->observed.metrics);
 }
 
 void ats_engine_set_cancel(ats_engine *e, ats_cancel_fn *fn, void *user) {

@@ -11,6 +11,8 @@
 #include "run/executor.h"
 #include "run/gguf_text.h"
 #include "run/kv.h"
+#include "run/metrics.h"
+#include "run/trace.h"
 
 struct ats_engine {
     struct arena arena;
@@ -32,6 +34,13 @@ struct ats_engine {
     int n_sessions;
     struct round_memory *round; /* session.c */
     ats_stats stats;
+    struct observation {
+        struct arena arena; /* of facts */
+        struct metrics_facts facts;
+        bool measures;
+        struct trace *trace;    /* NULL: none (any more) */
+        ats_metrics metrics[2]; /* [decode] */
+    } observed;
     ats_cancel_fn *cancel;
     void *cancel_user;
 };
@@ -42,6 +51,13 @@ struct ats_session {
     float *logits; /* (n_vocab) after the last token */
     bool has_logits;
 };
+
+/* observe.c: rounds that are measured, or written to a trace. */
+/* The executor is ready, or another one in its place. */
+MUST_CHECK ats_status observe_open(ats_engine *e);
+void observe_close(ats_engine *e);
+/* After a round that did not fail. host_ns: the engine's own work around it. */
+void observe_round(ats_engine *e, const struct round *round, bool decode, uint64_t host_ns);
 
 /* session.c: the arrays that a round is put together in. */
 struct round_memory *round_memory_open(const ats_options *options);

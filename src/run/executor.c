@@ -26,6 +26,8 @@ struct executor {
     uint64_t copied[EXECUTOR_MAX_DEVICES]; /* timelines of copies, before the current round */
     uint64_t n_copies[EXECUTOR_MAX_DEVICES]; /* how far a round moves them */
     bool *is_ahead;                          /* (n_transfers) the round before has submitted it */
+    bool timed, has_times;
+    struct round_times times; /* if timed */
 };
 
 static ats_status check_kv_types(const struct executor *e) {
@@ -231,7 +233,9 @@ static ats_status submit(struct executor *e, int segment, const struct round *ro
         waits[n_waits++] = (struct backend_wait){b, arrived, BACKEND_COPY};
     }
     uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
+    if (e->timed) e->times.segments[segment].submit_ns = b->fn->now(b);
     TRY(b->fn->submit(b, e->segments[segment], round, waits, n_waits, value));
+    if (e->timed) e->times.segments[segment].return_ns = b->fn->now(b);
     e->submitted[s->device] = value;
     return ATS_OK;
 }
@@ -277,22 +281,88 @@ static ats_status submit_all(struct executor *e, const struct round *round) {
     return ATS_OK;
 }
 
+/* ---- timing ---- */
+
+void executor_set_timed(struct executor *e, bool timed) {
+    e->has_times = false;
+    if (timed && !e->times.segments) {
+        e->times.segments = ARENA_ARRAY(&e->arena, struct segment_times, e->program->n_segments);
+        e->times.waits = ARENA_ARRAY(&e->arena, struct backend_times, e->n_devices);
+    }
+    if (timed || e->timed)
+        for (int d = 0; d < e->n_devices; d++)
+            e->devices[d]->fn->set_timed(e->devices[d], timed);
+    e->timed = timed;
+}
+
+const struct round_times *executor_times(const struct executor *e) {
+    return e->has_times ? &e->times : NULL;
+}
+
+static uint64_t now(const struct executor *e) {
+    return e->timed ? e->devices[0]->fn->now(e->devices[0]) : 0;
+}
+
+/* What the devices have counted since the round began, once `minus` it was noted. */
+static void count_work(struct executor *e, bool minus) {
+    struct round_times *t = &e->times;
+    uint64_t submissions = 0, thread_ns = 0, driver_ns = 0;
+    for (int d = 0; d < e->n_devices; d++) {
+        struct backend_counters c;
+        e->devices[d]->fn->counters(e->devices[d], &c);
+        if (e->devices[d]->gpu) submissions += c.n_submissions;
+        thread_ns += c.thread_ns;
+        driver_ns += c.driver_ns;
+    }
+    t->n_submissions = minus ? submissions - t->n_submissions : submissions;
+    t->thread_ns = minus ? thread_ns - t->thread_ns : thread_ns;
+    t->driver_ns = minus ? driver_ns - t->driver_ns : driver_ns;
+}
+
+static void begin_times(struct executor *e) {
+    e->has_times = false;
+    if (!e->timed) return;
+    for (int d = 0; d < e->n_devices; d++) /* clocks drift */
+        e->devices[d]->fn->set_timed(e->devices[d], true);
+    count_work(e, false);
+    e->times.begin_ns = now(e);
+}
+
+static void end_times(struct executor *e) {
+    if (!e->timed) return;
+    e->times.end_ns = now(e);
+    count_work(e, true);
+    for (int i = 0; i < e->program->n_segments; i++) {
+        struct backend *b = e->devices[e->program->segments[i].device];
+        struct segment_times *s = &e->times.segments[i];
+        s->known = b->fn->segment_times(b, e->segments[i], &s->ran);
+        if (!s->known) s->ran = (struct backend_times){0};
+    }
+    e->has_times = true;
+}
+
+/* ---- a round ---- */
+
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {
     const struct program *p = e->program;
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
+    begin_times(e);
     ats_status status = submit_all(e, round);
     char text[256] = "";
     if (status != ATS_OK) snprintf(text, sizeof text, "%s", error_text());
     for (int d = 0; d < e->n_devices; d++) { /* all of them: what runs still reads the round */
         e->value[d] += e->per_round[d];
         e->copied[d] += e->n_copies[d];
+        uint64_t start = now(e);
         ats_status waited = e->devices[d]->fn->wait(e->devices[d], e->submitted[d]);
+        if (e->timed) e->times.waits[d] = (struct backend_times){start, now(e)};
         if (waited == ATS_OK || status != ATS_OK) continue;
         status = waited;
         snprintf(text, sizeof text, "%s", error_text());
     }
     if (status != ATS_OK) return fail(status, "%s", text);
+    end_times(e);
     *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);
     return ATS_OK;
 }

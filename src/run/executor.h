@@ -6,6 +6,7 @@
 #pragma once
 
 #include "run/ledger.h"
+#include "run/timing.h"
 
 struct executor;
 
@@ -24,6 +25,10 @@ MUST_CHECK ats_status executor_load(struct executor *e, executor_progress_fn *pr
 /* One round, whole: *logits is (round->n_rows, n_vocab), borrowed until the next. */
 MUST_CHECK ats_status executor_run(struct executor *e, const struct round *round,
                                    const float **logits);
+/* Between rounds: those from now on are timed, or (as at first) not, which costs them nothing. */
+void executor_set_timed(struct executor *e, bool timed);
+/* Of the last round, if it was timed and did not fail; else NULL. Borrowed until the next. */
+const struct round_times *executor_times(const struct executor *e);
 /* Page src of every cache becomes dst. Between rounds. */
 void executor_copy_page(struct executor *e, int src, int dst);
 

@@ -182,21 +182,25 @@ static ats_status run_round(struct eval *v) {
                           .positions = e->round->positions,
                           .runs = e->round->runs,
                           .rows = e->round->rows};
-    uint64_t start = clock_ns();
+    uint64_t start = clock_ns(), executor_ns = 0;
     ats_status status = ATS_OK;
     for (int i = v->first; status == ATS_OK && i < v->n_runs; i++)
         if (v->done[i] < v->runs[i].n_tokens) status = add_run(v, i, &round);
     const float *logits = NULL;
     if (status == ATS_OK) {
         copy_pages(e);
+        executor_ns = clock_ns();
         status = executor_run(e->executor, &round, &logits);
+        executor_ns = clock_ns() - executor_ns;
     }
     if (status != ATS_OK) {
         roll_back(v, &round);
         return status;
     }
     take_results(v, &round, logits);
-    count_round(v, &round, clock_ns() - start);
+    uint64_t ns = clock_ns() - start;
+    count_round(v, &round, ns);
+    observe_round(e, &round, is_decode(v), ns - executor_ns);
     return ATS_OK;
 }
 

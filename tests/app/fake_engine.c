@@ -132,6 +132,25 @@ void ats_engine_stats_reset(ats_engine *e) {
     e->stats = (ats_stats){.load_ns = e->stats.load_ns};
 }
 
+void ats_engine_measure(ats_engine *e, bool on) {
+    (void)e, (void)on;
+}
+
+void ats_engine_metrics(const ats_engine *e, bool decode, ats_metrics *out) {
+    (void)e;
+    *out = (ats_metrics){0};
+    if (!decode) return;
+    *out = (ats_metrics){.n_rounds = 2,
+                         .n_tokens = 2,
+                         .round_ns = 4000000,
+                         .cpu_busy_ns = 3000000,
+                         .gpu_busy_ns = 1000000,
+                         .activation_bytes = 8000,
+                         .n_splits = 6,
+                         .n_submissions = 4,
+                         .host_ns = 90000};
+}
+
 void ats_engine_set_cancel(ats_engine *e, ats_cancel_fn *fn, void *user) {
     e->cancel = fn;
     e->cancel_user = user;

@@ -415,6 +415,39 @@ static void bench_prints_a_table(void **state) {
     assert_has(&s.err, "fixed stream");
 }
 
+/* The stand-in says of decode: 2 rounds of 2 ms, the processor busy for 3 ms, the GPU for 1. */
+static void bench_measures_what_rounds_are_made_of(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "bench", "m", "-p", "0", "-n", "2", "-r", "1", "--metrics", "--json");
+    json_t *o = answer("bench");
+    const json_t *r = json_array_get(test_json_get(o, "results"), 0);
+    const struct {
+        const char *key;
+        double value;
+    } wanted[] = {{"cpu_busy", 0.75},
+                  {"gpu_busy", 0.25},
+                  {"overlap_efficiency", 1.0 / 3},
+                  {"link_bytes_per_s", 2e6},
+                  {"round_activation_bytes", 4000},
+                  {"round_splits", 3},
+                  {"round_submissions", 2}};
+    for (size_t i = 0; i < COUNT_OF(wanted); i++) {
+        double got = json_number_value(test_json_get(r, wanted[i].key));
+        if (got < wanted[i].value * 0.999 || got > wanted[i].value * 1.001)
+            fail_msg("%s is %g, expected %g", wanted[i].key, got, wanted[i].value);
+    }
+    json_decref(o);
+    SPAWN(&s, NULL, "bench", "m", "-p", "0", "-n", "2", "-r", "1", "--metrics");
+    assert_has(&s.out,
+               "| cpu busy | gpu busy | link MB/s | exposed us | splits | submits |  host us |");
+    assert_has(&s.out, "|     75 % |     25 % |       2.0 |        0.0 |      3 |       2 |");
+    SPAWN(&s, NULL, "bench", "m", "-p", "0", "-n", "2", "-r", "1");
+    assert_lacks(&s.out, "gpu busy"); /* one device, and not asked for */
+    SPAWN(&s, NULL, "bench", "m", "-t", "1,2", "--trace", "t.json");
+    assert_int_equal(s.code, 2);
+    assert_has(&s.err, "--trace");
+}
+
 static void bench_takes_its_tokens_from_a_text(void **state) {
     (void)state;
     char path[600];
@@ -611,6 +644,7 @@ int main(void) {
         cmocka_unit_test(bench_prints_the_fields_of_llama_bench),
         cmocka_unit_test(bench_runs_every_combination_of_its_lists),
         cmocka_unit_test(bench_prints_a_table),
+        cmocka_unit_test(bench_measures_what_rounds_are_made_of),
         cmocka_unit_test(bench_takes_its_tokens_from_a_text),
         cmocka_unit_test(perplexity_is_the_closed_form),
         cmocka_unit_test(a_text_shorter_than_a_window_is_refused),

@@ -14,6 +14,10 @@ static void mean_and_deviation_are_those_of_a_sample(void **state) {
     near(stats_deviation(v, 8), sqrt(32.0 / 7), 1e-15);
     near(stats_deviation(v, 1), 0, 0);
     near(stats_mean(v, 0), 0, 0);
+    double odd[] = {9, 1, 5}, even[] = {8, 1, 2, 4};
+    near(stats_median(odd, 3), 5, 0);
+    near(stats_median(even, 4), 3, 0);
+    near(stats_median(even, 0), 0, 0);
 }
 
 static void nll_is_that_of_the_softmax(void **state) {

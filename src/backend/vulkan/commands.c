@@ -62,7 +62,10 @@ void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
 static VkResult queue_submit(struct vulkan *v, const VkSubmitInfo *info, uint32_t n) {
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
-    return v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
+    uint64_t start = v->timed ? clock_ns() : 0;
+    VkResult result = v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
+    if (v->timed) v->counters.driver_ns += clock_ns() - start;
+    return result;
 }
 
 enum { MAX_PIECES = 32 }; /* of one call */

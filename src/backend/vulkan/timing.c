@@ -136,6 +136,10 @@ void vk_set_timed(struct backend *b, bool timed) {
     v->clock_set_ns = clock_ns();
 }
 
+static uint64_t between(uint64_t least, uint64_t value, uint64_t most) {
+    return value < least ? least : value > most ? most : value;
+}
+
 bool vk_segment_times(struct backend *b, const struct backend_segment *segment,
                       struct backend_times *out) {
     struct vulkan *v = vulkan_of(b);
@@ -146,8 +150,9 @@ bool vk_segment_times(struct backend *b, const struct backend_segment *segment,
     out->begin_ns = host_ns(v, ticks[0]);
     out->end_ns = host_ns(v, ticks[1]);
     /* the clocks agree to some microseconds; what certainly came first stays first */
-    if (out->begin_ns < s->submit_ns) out->begin_ns = s->submit_ns;
-    if (out->end_ns < out->begin_ns) out->end_ns = out->begin_ns;
+    uint64_t now = clock_ns();
+    out->begin_ns = between(s->submit_ns, out->begin_ns, now);
+    out->end_ns = between(out->begin_ns, out->end_ns, now);
     return true;
 }
 

@@ -1,0 +1,24 @@
+/*
+ * What a round was made of: the metrics of scheduling.md 8, from its times. Arithmetic only.
+ */
+#pragma once
+
+#include "run/lower.h"
+#include "run/timing.h"
+
+/* Facts of a program that its rounds share. */
+struct metrics_facts {
+    bool *gpu;                  /* (n_devices) */
+    bool *driven;               /* (n_devices) the caller's thread computes in submit */
+    struct backend_times *room; /* (n_segments) */
+    int n_splits;               /* waits of a segment for another device: changes of the device */
+    int64_t bytes_token, bytes_row; /* of activations that GPUs read or write in the exchange, a
+                                       token and a wanted row */
+};
+/* devices: (program->n_devices). Everything in the arena. */
+void metrics_facts(struct arena *arena, const struct program *program,
+                   struct backend *const *devices, struct metrics_facts *out);
+
+/* Adds a round to *sum. */
+void metrics_add(const struct program *program, const struct metrics_facts *facts,
+                 const struct round *round, const struct round_times *times, ats_metrics *sum);

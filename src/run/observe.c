@@ -1,0 +1,56 @@
+/* Rounds that are measured, or written to a trace. */
+#include "run/engine.h"
+
+#include "base/log.h"
+
+/* The file is the user's wish, not the answer: what goes wrong with it ends it, with a warning. */
+static void end_trace(ats_engine *e) {
+    log_msg(LOG_WARN, "the trace ends: %s", error_text());
+    error_clear();
+    trace_close(e->observed.trace);
+    e->observed.trace = NULL;
+}
+
+static void set_timed(ats_engine *e) {
+    if (e->executor)
+        executor_set_timed(e->executor, e->observed.measures || e->observed.trace != NULL);
+}
+
+ats_status observe_open(ats_engine *e) {
+    struct observation *o = &e->observed;
+    const struct program *program = executor_program(e->executor);
+    arena_free(&o->arena);
+    metrics_facts(&o->arena, program, e->devices, &o->facts);
+    bool wanted = e->options.trace && e->options.trace[0];
+    if (wanted && !o->trace) TRY(trace_open(e->options.trace, &o->trace));
+    if (o->trace) TRY(trace_program(o->trace, e->model->graph, program, e->devices));
+    set_timed(e);
+    return ATS_OK;
+}
+
+void observe_close(ats_engine *e) {
+    trace_close(e->observed.trace);
+    arena_free(&e->observed.arena);
+}
+
+void observe_round(ats_engine *e, const struct round *round, bool decode, uint64_t host_ns) {
+    struct observation *o = &e->observed;
+    const struct round_times *times = executor_times(e->executor);
+    if (!times) return;
+    if (o->measures) {
+        metrics_add(executor_program(e->executor), &o->facts, round, times, &o->metrics[decode]);
+        o->metrics[decode].host_ns += host_ns;
+    }
+    if (!o->trace || trace_round(o->trace, round, times) == ATS_OK) return;
+    end_trace(e);
+    set_timed(e);
+}
+
+void ats_engine_measure(ats_engine *e, bool on) {
+    e->observed.measures = on;
+    set_timed(e);
+}
+
+void ats_engine_metrics(const ats_engine *e, bool decode, ats_metrics *out) {
+    *out = e->observed.metrics[decode];
+}

@@ -1,0 +1,22 @@
+/*
+ * When a round's work ran, by its devices' clock: filled by executor.c, summed up by metrics.c,
+ * drawn by trace.c. All times of a round are comparable; those of simulated devices are virtual.
+ */
+#pragma once
+
+#include "backend/backend.h"
+
+/* A segment of the program: the call that submitted it, and its run. */
+struct segment_times {
+    uint64_t submit_ns, return_ns;
+    struct backend_times ran;
+    bool known; /* else the device could not tell, and `ran` is empty */
+};
+struct round_times {
+    uint64_t begin_ns, end_ns;
+    struct segment_times *segments; /* (n_segments) */
+    struct backend_times *waits;    /* (n_devices) of the caller, at the end */
+    uint64_t n_submissions;         /* calls to drivers of GPUs */
+    uint64_t thread_ns;             /* work of the devices' own threads */
+    uint64_t driver_ns;             /* inside those calls, in these threads and in the caller's */
+};

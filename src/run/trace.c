@@ -1,0 +1,278 @@
+#include "run/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/file.h"
+
+/* What viewers still open, and what a run left alone overnight may cost. */
+#define MAX_BYTES  ((uint64_t)512 << 20)
+#define OPS_LENGTH 300 /* of the list of a segment's operators */
+
+/* Tracks: the two of the caller, then devices. */
+enum { TRACK_ROUNDS = 1, TRACK_HOST, TRACK_DEVICE };
+
+static const char end_text[] = "\n]}\n";
+
+struct trace {
+    struct file_pieces file;
+    struct buf text; /* of the piece being written */
+    struct arena arena;
+    const struct program *program;
+    const char **names, **ops; /* (n_segments) */
+    const bool *driven;        /* (n_devices) */
+    int *by_ordinal;           /* segments by device and ordinal, see segment_at */
+    int *first;                /* (n_devices) where a device's begin there */
+    bool begun;                /* an event stands in the file */
+    uint64_t zero_ns;          /* the clock where the file begins */
+    uint64_t end_ns;           /* of the last round, since then */
+    uint64_t next_arrow;
+};
+
+/* ---- events ---- */
+
+static void begin_event(struct trace *t, const char *phase, int track) {
+    buf_add_str(&t->text, t->begun ? ",\n" : "\n");
+    buf_printf(&t->text, "{\"ph\":\"%s\",\"pid\":1,\"tid\":%d", phase, track);
+    t->begun = true;
+}
+
+/* Microseconds, to the nanosecond. */
+static void add_us(struct trace *t, const char *key, uint64_t ns) {
+    buf_printf(&t->text, ",\"%s\":%llu.%03llu", key, (unsigned long long)(ns / 1000),
+               (unsigned long long)(ns % 1000));
+}
+
+/* Names of tensors come from a file: nothing but letters, digits and common signs goes through. */
+static void add_text(struct buf *out, const char *text) {
+    for (const char *s = text; *s; s++)
+        buf_add_char(out, *s < ' ' || *s == '"' || *s == '\\' || *s > '~' ? '?' : *s);
+}
+
+static void name_track(struct trace *t, int track, const char *name) {
+    begin_event(t, "M", track);
+    buf_add_str(&t->text, ",\"name\":\"thread_name\",\"args\":{\"name\":\"");
+    add_text(&t->text, name);
+    buf_add_str(&t->text, "\"}}");
+    begin_event(t, "M", track);
+    buf_printf(&t->text, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}}", track);
+}
+
+/* An open span; its arguments and the closing braces follow. */
+static void add_span(struct trace *t, int track, struct backend_times when, const char *name) {
+    begin_event(t, "X", track);
+    add_us(t, "ts", when.begin_ns - t->zero_ns);
+    add_us(t, "dur", when.end_ns - when.begin_ns);
+    buf_printf(&t->text, ",\"name\":\"%s\"", name);
+}
+
+static ats_status flush(struct trace *t) {
+    size_t n_end = sizeof end_text - 1;
+    buf_add(&t->text, end_text, n_end);
+    ats_status status = file_pieces_add(&t->file, t->text.data, t->text.len, n_end);
+    buf_clear(&t->text);
+    return status;
+}
+
+/* ---- opening ---- */
+
+ats_status trace_open(const char *path, struct trace **out) {
+    *out = NULL;
+    struct file_pieces file;
+    TRY(file_pieces_open(path, &file));
+    struct trace *t = xcalloc(1, sizeof *t);
+    t->file = file;
+    buf_add_str(&t->text, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[");
+    begin_event(t, "M", TRACK_ROUNDS);
+    buf_add_str(&t->text, ",\"name\":\"process_name\",\"args\":{\"name\":\"atsinfer\"}}");
+    name_track(t, TRACK_ROUNDS, "rounds");
+    name_track(t, TRACK_HOST, "waits of the host");
+    ats_status status = flush(t);
+    if (status == ATS_OK)
+        *out = t;
+    else
+        trace_close(t);
+    return status;
+}
+
+void trace_close(struct trace *t) {
+    if (!t) return;
+    file_pieces_close(&t->file);
+    buf_free(&t->text);
+    arena_free(&t->arena);
+    free(t);
+}
+
+/* ---- names ---- */
+
+/* "attn_q" of "blk.3.attn_q.weight"; what has no weight is called by its kind. */
+static void add_op(struct buf *out, const struct graph *g, const struct step *s) {
+    if (s->kind != STEP_OP) {
+        buf_add_str(out, s->kind == STEP_SUM ? "sum" : "exchange");
+        return;
+    }
+    if (s->op->weight < 0) {
+        buf_add_str(out, op_kind_name(s->op->kind));
+        return;
+    }
+    const char *name = g->weights[s->op->weight].name;
+    if (strncmp(name, "blk.", 4) == 0) {
+        name += 4 + strspn(name + 4, "0123456789");
+        name += *name == '.';
+    }
+    size_t n = strlen(name), suffix = strlen(".weight");
+    if (n > suffix && strcmp(name + n - suffix, ".weight") == 0) n -= suffix;
+    struct buf part = {0};
+    buf_add(&part, name, min_size(n, 60));
+    add_text(out, buf_str(&part));
+    buf_free(&part);
+}
+
+static int layer_of(const struct program *p, const struct program_segment *s) {
+    for (int i = s->step_begin; i < s->step_end; i++) {
+        const struct step *step = &p->steps[p->order[i]].step;
+        if (step->kind == STEP_OP && step->op->layer >= 0) return step->op->layer;
+    }
+    return -1;
+}
+
+/* "3: attn_norm .. attn_output", and all of them in between. */
+static void name_segment(struct trace *t, const struct graph *g, int segment) {
+    const struct program *p = t->program;
+    const struct program_segment *s = &p->segments[segment];
+    struct buf name = {0}, ops = {0};
+    int layer = layer_of(p, s);
+    if (layer >= 0) buf_printf(&name, "%d: ", layer);
+    add_op(&name, g, &p->steps[p->order[s->step_begin]].step);
+    if (s->step_end - s->step_begin > 1) {
+        buf_add_str(&name, " .. ");
+        add_op(&name, g, &p->steps[p->order[s->step_end - 1]].step);
+    }
+    for (int i = s->step_begin; i < s->step_end; i++) {
+        if (ops.len > OPS_LENGTH) {
+            buf_printf(&ops, " and %d more", s->step_end - i);
+            break;
+        }
+        if (i > s->step_begin) buf_add_char(&ops, ' ');
+        add_op(&ops, g, &p->steps[p->order[i]].step);
+    }
+    t->names[segment] = arena_strdup(&t->arena, buf_str(&name));
+    t->ops[segment] = arena_strdup(&t->arena, buf_str(&ops));
+    buf_free(&name);
+    buf_free(&ops);
+}
+
+static void index_segments(struct trace *t) {
+    const struct program *p = t->program;
+    t->first = ARENA_ARRAY(&t->arena, int, p->n_devices);
+    t->by_ordinal = ARENA_ARRAY(&t->arena, int, p->n_segments);
+    for (int d = 0, at = 0; d < p->n_devices; d++) {
+        t->first[d] = at;
+        for (int i = 0; i < p->n_segments; i++)
+            at += p->segments[i].device == d;
+    }
+    for (int i = 0; i < p->n_segments; i++)
+        t->by_ordinal[t->first[p->segments[i].device] + p->segments[i].ordinal - 1] = i;
+}
+
+ats_status trace_program(struct trace *t, const struct graph *g, const struct program *program,
+                         struct backend *const *devices) {
+    arena_free(&t->arena);
+    t->program = program;
+    t->names = ARENA_ARRAY(&t->arena, const char *, program->n_segments);
+    t->ops = ARENA_ARRAY(&t->arena, const char *, program->n_segments);
+    bool *driven = ARENA_ARRAY(&t->arena, bool, program->n_devices);
+    index_segments(t);
+    for (int i = 0; i < program->n_segments; i++)
+        name_segment(t, g, i);
+    for (int d = 0; d < program->n_devices; d++) {
+        char *name = arena_printf(&t->arena, "device %d: %s", d, devices[d]->name);
+        driven[d] = devices[d]->driven;
+        name_track(t, TRACK_DEVICE + d, name);
+    }
+    t->driven = driven;
+    return flush(t);
+}
+
+/* ---- rounds ---- */
+
+static void add_round(struct trace *t, const struct round *round, const struct round_times *times) {
+    struct backend_times when = {times->begin_ns, times->end_ns};
+    bool decode = true;
+    for (int i = 0; i < round->n_runs; i++)
+        decode &= round->runs[i].n_tokens == 1;
+    char name[64];
+    snprintf(name, sizeof name, "%s, %d token%s", decode ? "decode" : "prefill", round->n_tokens,
+             round->n_tokens == 1 ? "" : "s");
+    add_span(t, TRACK_ROUNDS, when, name);
+    buf_printf(&t->text,
+               ",\"args\":{\"tokens\":%d,\"rows\":%d,\"sequences\":%d,\"position\":%d,"
+               "\"submissions\":%llu}}",
+               round->n_tokens, round->n_rows, round->n_runs,
+               round->n_runs ? round->runs[0].position : 0,
+               (unsigned long long)times->n_submissions);
+}
+
+static void add_segment(struct trace *t, int segment, const struct round_times *times) {
+    const struct segment_times *s = &times->segments[segment];
+    add_span(t, TRACK_DEVICE + t->program->segments[segment].device, s->ran, t->names[segment]);
+    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"}}", segment, t->ops[segment]);
+}
+
+/* The caller waits in the segments that it drives, before they begin. */
+static void add_wait(struct trace *t, int segment, const struct round_times *times) {
+    const struct program_segment *p = &t->program->segments[segment];
+    const struct segment_times *s = &times->segments[segment];
+    if (!t->driven[p->device] || p->n_waits == 0) return;
+    add_span(t, TRACK_HOST, (struct backend_times){s->submit_ns, s->ran.begin_ns}, "wait");
+    buf_printf(&t->text, ",\"args\":{\"segment\":%d}}", segment);
+}
+
+static int segment_at(const struct trace *t, const struct program_wait *w) {
+    return t->by_ordinal[t->first[w->device] + w->ordinal - 1];
+}
+
+static void add_arrow_end(struct trace *t, const char *phase, int device, uint64_t ns) {
+    begin_event(t, phase, TRACK_DEVICE + device);
+    add_us(t, "ts", ns - t->zero_ns);
+    buf_printf(&t->text, ",\"cat\":\"wait\",\"name\":\"wait\",\"id\":%llu%s}",
+               (unsigned long long)t->next_arrow, *phase == 'f' ? ",\"bp\":\"e\"" : "");
+}
+
+static void add_arrows(struct trace *t, int segment, const struct round_times *times) {
+    const struct program_segment *p = &t->program->segments[segment];
+    for (int i = 0; i < p->n_waits; i++) {
+        const struct segment_times *from = &times->segments[segment_at(t, &p->waits[i])];
+        if (!from->known) continue;
+        t->next_arrow++; /* it leaves from inside the span, else viewers do not find it */
+        add_arrow_end(t, "s", p->waits[i].device,
+                      from->ran.end_ns - (from->ran.end_ns > from->ran.begin_ns));
+        add_arrow_end(t, "f", p->device, times->segments[segment].ran.begin_ns);
+    }
+}
+
+ats_status trace_round(struct trace *t, const struct round *round,
+                       const struct round_times *times) {
+    const struct program *p = t->program;
+    /* devices that came in place of others may have another clock */
+    bool first = t->zero_ns == 0 && t->end_ns == 0;
+    if (first || times->begin_ns < t->zero_ns + t->end_ns) t->zero_ns = times->begin_ns - t->end_ns;
+    t->end_ns = times->end_ns - t->zero_ns;
+    if (t->file.at > MAX_BYTES)
+        return fail(ATS_CANCELLED, "%s has %llu MiB, and later rounds are left out", t->file.path,
+                    (unsigned long long)(t->file.at >> 20));
+    add_round(t, round, times);
+    for (int i = 0; i < p->n_segments; i++) {
+        if (!times->segments[i].known) continue;
+        add_segment(t, i, times);
+        add_wait(t, i, times);
+        add_arrows(t, i, times);
+    }
+    for (int d = 0; d < p->n_devices; d++) {
+        add_span(t, TRACK_HOST, times->waits[d], "wait for the end");
+        buf_printf(&t->text, ",\"args\":{\"device\":%d}}", d);
+    }
+    return flush(t);
+}

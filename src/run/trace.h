@@ -1,0 +1,22 @@
+/*
+ * Rounds as a file that Chrome's about:tracing and Perfetto open: a track of rounds, one of the
+ * caller's waits, one for each device, arrows from what is waited for to who waits. Written round
+ * by round; the file is whole JSON after each, however the program ends. Called by the engine.
+ */
+#pragma once
+
+#include "run/lower.h"
+#include "run/timing.h"
+
+struct trace;
+
+/* path: created or emptied. *out owned. Errors: IO. */
+MUST_CHECK ats_status trace_open(const char *path, struct trace **out);
+void trace_close(struct trace *t); /* accepts NULL */
+/* Rounds to come are of this program, which lives until the next call. devices:
+ * (program->n_devices). Errors: IO. */
+MUST_CHECK ats_status trace_program(struct trace *t, const struct graph *g,
+                                    const struct program *program, struct backend *const *devices);
+/* Appends a round. Errors: IO; CANCELLED once the file has grown as large as it may. */
+MUST_CHECK ats_status trace_round(struct trace *t, const struct round *round,
+                                  const struct round_times *times);

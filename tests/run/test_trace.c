@@ -1,0 +1,196 @@
+/*
+ * Traces of real rounds: whole JSON after each round, tracks without overlaps, every segment once a
+ * round, the same sums as the metrics, arrows that go forward. On simulated devices, where times
+ * are exact; with an argument on those devices, for instance `cpu,vulkan`.
+ */
+#include "agree.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+static const char *real_devices; /* NULL: the simulated ones only */
+
+enum { TRACK_ROUNDS = 1, TRACK_HOST, TRACK_DEVICE, MAX_TRACKS = 8, N_ROUNDS = 6 };
+
+struct seen {
+    int64_t end[MAX_TRACKS]; /* of the last span, nanoseconds */
+    int64_t busy[MAX_TRACKS];
+    int n[MAX_TRACKS]; /* spans */
+    int n_arrows, n_tokens;
+    int64_t arrow_from; /* of an arrow that has not arrived */
+};
+
+static int64_t ns_of(const json_t *event, const char *key) {
+    const json_t *v = json_object_get(event, key);
+    assert_true(json_is_number(v));
+    return (int64_t)(json_number_value(v) * 1e3 + 0.5);
+}
+
+static void see_span(struct seen *s, const json_t *event, int track) {
+    int64_t begin = ns_of(event, "ts"), duration = ns_of(event, "dur");
+    assert_true(begin >= 0 && duration >= 0);
+    assert_true(strlen(json_string_value(json_object_get(event, "name"))) > 0);
+    if (begin < s->end[track])
+        fail_msg("track %d: a span begins at %lld, the one before ends at %lld", track,
+                 (long long)begin, (long long)s->end[track]);
+    s->end[track] = begin + duration;
+    s->busy[track] += duration;
+    s->n[track]++;
+    const json_t *args = json_object_get(event, "args");
+    if (track == TRACK_ROUNDS)
+        s->n_tokens += (int)json_integer_value(json_object_get(args, "tokens"));
+    if (track >= TRACK_DEVICE)
+        assert_true(strlen(json_string_value(json_object_get(args, "ops"))) > 0);
+}
+
+static void see(struct seen *s, const json_t *event) {
+    const char *phase = json_string_value(json_object_get(event, "ph"));
+    int track = (int)json_integer_value(json_object_get(event, "tid"));
+    assert_in_range(track, 1, MAX_TRACKS - 1);
+    if (*phase == 'X') see_span(s, event, track);
+    if (*phase == 's') s->arrow_from = ns_of(event, "ts");
+    if (*phase != 'f') return;
+    /* to the accuracy of two clocks; exactly, where there is one */
+    assert_true(ns_of(event, "ts") + (real_devices ? 1000000 : 1) >= s->arrow_from);
+    s->n_arrows++;
+}
+
+static void read_trace(const char *path, struct seen *out) {
+    json_t *root, *event;
+    size_t i;
+    *out = (struct seen){0};
+    TEST_OK(json_read_file(path, (size_t)64 << 20, &root));
+    const json_t *events = json_object_get(root, "traceEvents");
+    assert_true(json_is_array(events));
+    json_array_foreach(events, i, event) see(out, event);
+    json_decref(root);
+}
+
+static int describe_int(const ats_engine *e, const char *key) {
+    char *text = ats_engine_describe(e);
+    json_t *o;
+    TEST_OK(json_parse(text, strlen(text), &o));
+    int n = (int)json_integer_value(json_object_get(o, key));
+    json_decref(o);
+    ats_free(text);
+    return n;
+}
+
+static void check_sums(const ats_engine *e, const struct seen *s, int n_devices) {
+    ats_metrics m[2];
+    int n_spans = 0;
+    int64_t busy = 0;
+    for (int i = 0; i < 2; i++)
+        ats_engine_metrics(e, i, &m[i]);
+    for (int d = 0; d < n_devices; d++) {
+        n_spans += s->n[TRACK_DEVICE + d];
+        busy += s->busy[TRACK_DEVICE + d];
+    }
+    assert_int_equal(m[0].n_untimed + m[1].n_untimed, 0);
+    assert_int_equal(n_spans, N_ROUNDS * describe_int(e, "segments"));
+    /* one device of each kind: the union of its spans is their sum */
+    assert_int_equal(busy,
+                     m[0].cpu_busy_ns + m[0].gpu_busy_ns + m[1].cpu_busy_ns + m[1].gpu_busy_ns);
+    assert_int_equal(s->busy[TRACK_ROUNDS], m[0].round_ns + m[1].round_ns);
+    assert_int_equal(s->busy[TRACK_HOST], m[0].wait_ns + m[1].wait_ns);
+    assert_int_equal(s->n_tokens, m[0].n_tokens + m[1].n_tokens);
+    assert_int_equal(s->n_arrows, m[0].n_splits + m[1].n_splits);
+    assert_true(s->n_arrows > 0 && m[0].activation_bytes > 0);
+    assert_true(m[0].gpu_busy_ns > 0 && m[0].cpu_busy_ns > 0);
+    for (int i = 0; i < 2; i++) { /* a call for each change of the device at most */
+        assert_true(m[i].n_submissions > 0);
+        assert_true(m[i].n_submissions <= m[i].n_splits + m[i].n_rounds);
+    }
+}
+
+static void check_devices(const char *devices, uint64_t seed) {
+    char model[512], path[600];
+    if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
+    test_tmp_path(path, sizeof path, "trace.json");
+    ats_options options = agree_options(model);
+    options.devices = devices;
+    options.plan_seed = seed;
+    options.n_threads = options.n_threads_batch = 1;
+    options.trace = path;
+    ats_engine *e = agree_open(&options);
+    struct seen seen;
+    read_trace(path, &seen); /* before the first round */
+    assert_int_equal(seen.n[TRACK_ROUNDS], 0);
+    ats_engine_measure(e, true);
+    ats_session *s;
+    TEST_OK(ats_session_open(e, &s));
+    for (int i = 0; i < N_ROUNDS; i++) {
+        static const int32_t ids[5] = {3, 1, 4, 1, 5};
+        ats_run run = {s, ids, i % 2 ? 1 : 5, ATS_WANT_LAST, NULL};
+        TEST_OK(ats_eval(e, &run, 1));
+        read_trace(path, &seen); /* as if the program had ended here */
+        assert_int_equal(seen.n[TRACK_ROUNDS], i + 1);
+    }
+    check_sums(e, &seen, 2);
+    ats_engine_stats_reset(e);
+    ats_metrics reset;
+    ats_engine_metrics(e, true, &reset);
+    assert_int_equal(reset.n_rounds, 0);
+    ats_session_close(s);
+    ats_engine_close(e);
+    read_trace(path, &seen);
+    assert_int_equal(seen.n[TRACK_ROUNDS], N_ROUNDS);
+}
+
+static void traces_are_whole_and_agree_with_the_metrics(void **state) {
+    (void)state;
+    if (real_devices)
+        check_devices(real_devices, 0);
+    else
+        for (uint64_t seed = 0; seed < 6; seed++)
+            check_devices("sim:cpu,sim:gpu", seed);
+}
+
+/* The engine works without its file; one that cannot be had at the start is an error. */
+static void a_file_that_cannot_be_written_is_an_error(void **state) {
+    (void)state;
+    char model[512];
+    if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
+    static const char *const paths[] = {"/nonexistent/trace.json", "/dev/full"};
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
+        ats_options options = agree_options(model);
+        options.trace = paths[i];
+        ats_engine *e;
+        assert_int_equal(ats_engine_open(&options, &e), ATS_IO);
+        TEST_ERROR_HAS(paths[i]);
+    }
+}
+
+/* What is not asked for is not measured. */
+static void rounds_are_not_measured_unasked(void **state) {
+    (void)state;
+    char model[512];
+    if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
+    ats_options options = agree_options(model);
+    ats_engine *e = agree_open(&options);
+    ats_session *s;
+    ats_metrics m;
+    TEST_OK(ats_session_open(e, &s));
+    static const int32_t id = 7;
+    ats_run run = {s, &id, 1, ATS_WANT_LAST, NULL};
+    for (int i = 0; i < 4; i++) { /* off, on, on, off */
+        ats_engine_measure(e, i == 1 || i == 2);
+        TEST_OK(ats_eval(e, &run, 1));
+        ats_engine_metrics(e, true, &m);
+        assert_int_equal(m.n_rounds, min_int(i, 2));
+    }
+    assert_true(m.cpu_busy_ns > 0 && m.cpu_busy_ns <= m.round_ns && m.gpu_busy_ns == 0);
+    assert_true(m.host_ns > 0 && m.n_submissions == 0 && m.n_splits == 0);
+    ats_session_close(s);
+    ats_engine_close(e);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) real_devices = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traces_are_whole_and_agree_with_the_metrics),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
+        cmocka_unit_test(rounds_are_not_measured_unasked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
