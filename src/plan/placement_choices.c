@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Shares of a block that the program chooses among, and those that find where to end. */
-enum { SPLIT_STEPS = 32, SPLIT_PROBES = 16 };
+enum { SPLIT_STEPS = 64, SPLIT_PROBES = 16 };
 
 /* ---- times of a block ---- */
 

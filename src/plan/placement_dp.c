@@ -10,12 +10,12 @@
 #include <string.h>
 
 enum { TILE = 2048 }; /* cells whose costs stay in the nearest cache while choices pass over them */
-enum { NO_CHOICE = 255 };
+enum { NO_CHOICE = UINT16_MAX };
 
 struct dp_row {
-    int width;                /* cells 0..width; beyond them nothing changes */
-    uint8_t *which[N_STATES]; /* (width + 1) the choice that leaves in this state */
-    uint8_t *from;            /* (width + 1) for each entry, 2 bits: the state before */
+    int width;                 /* cells 0..width; beyond them nothing changes */
+    uint16_t *which[N_STATES]; /* (width + 1) the choice that leaves in this state */
+    uint8_t *from;             /* (width + 1) for each entry, 2 bits: the state before */
 };
 struct dp_table {
     const struct dp_stage *stages;
@@ -38,40 +38,56 @@ static int max_quanta(const struct dp_stage *s) {
     return most;
 }
 
-/* The least cost of being at each entry, with the activations brought there. */
-static void enter(const struct dp_stage *s, const struct dp_work *w, int width, uint8_t *from) {
-    memset(from, 0, (size_t)width + 1);
-    for (int e = 0; e < N_STATES; e++) {
-        float move[N_STATES];
-        for (int p = 0; p < N_STATES; p++)
-            move[p] = (float)dp_transition(s, p, e);
-        const float *c = w->cost[STATE_C], *g = w->cost[STATE_G], *b = w->cost[STATE_B];
-        float *restrict in = w->in[e];
-        for (int m = 0; m <= width; m++) {
-            float best = c[m] + move[STATE_C];
-            uint8_t p = STATE_C;
-            float at_g = g[m] + move[STATE_G], at_b = b[m] + move[STATE_B];
-            if (at_g < best) best = at_g, p = STATE_G;
-            if (at_b < best) best = at_b, p = STATE_B;
-            in[m] = best;
-            from[m] |= (uint8_t)(p << (2 * e));
+/* The least cost of being at an entry, with the activations brought there, over n cells; where they
+ * were before is added to `from`, shifted. No branches: this is what the compiler makes vectors of.
+ */
+static void enter_tile(const float move[N_STATES], const float *restrict c, const float *restrict g,
+                       const float *restrict b, int shift, float *restrict in,
+                       int32_t *restrict from, int n) {
+    float from_c = move[STATE_C], from_g = move[STATE_G], from_b = move[STATE_B];
+    int32_t is_g = STATE_G << shift, is_b = STATE_B << shift;
+    for (int m = 0; m < n; m++) {
+        float best = c[m] + from_c, at_g = g[m] + from_g, at_b = b[m] + from_b;
+        int32_t p = at_g < best ? is_g : 0;
+        best = at_g < best ? at_g : best;
+        p = at_b < best ? is_b : p;
+        best = at_b < best ? at_b : best;
+        in[m] = best;
+        from[m] |= p;
+    }
+}
+
+static void enter(const struct dp_stage *s, struct dp_work *w, int width, uint8_t *from) {
+    for (int begin = 0; begin <= width; begin += TILE) {
+        int n = min_int(TILE, width + 1 - begin);
+        memset(w->which, 0, sizeof *w->which * (size_t)n);
+        for (int e = 0; e < N_STATES; e++) {
+            float move[N_STATES];
+            for (int p = 0; p < N_STATES; p++)
+                move[p] = (float)dp_transition(s, p, e);
+            enter_tile(move, w->cost[STATE_C] + begin, w->cost[STATE_G] + begin,
+                       w->cost[STATE_B] + begin, 2 * e, w->in[e] + begin, w->which, n);
         }
+        for (int m = 0; m < n; m++)
+            from[begin + m] = (uint8_t)w->which[m];
     }
 }
 
 static void relax(const float *restrict in, float time, int32_t choice, float *restrict best,
                   int32_t *restrict which, int n) {
     for (int m = 0; m < n; m++) {
-        float v = in[m] + time;
-        bool less = v < best[m];
-        best[m] = less ? v : best[m];
-        which[m] = less ? choice : which[m];
+        float v = in[m] + time, b = best[m];
+        int32_t w = which[m];
+        w = v < b ? choice : w;
+        b = v < b ? v : b;
+        which[m] = w;
+        best[m] = b;
     }
 }
 
 /* All choices that leave in a state, over cells [begin, end). */
 static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, int begin, int end,
-                        uint8_t *which) {
+                        uint16_t *which) {
     float *best = w->next[state];
     for (int m = begin; m < end; m++)
         best[m] = INFINITY, w->which[m - begin] = NO_CHOICE;
@@ -83,7 +99,7 @@ static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, 
               w->which + from - begin, end - from);
     }
     for (int m = begin; m < end; m++)
-        which[m] = (uint8_t)w->which[m - begin];
+        which[m] = (uint16_t)w->which[m - begin];
 }
 
 static void step(const struct dp_stage *s, struct dp_work *w, int before, struct dp_row *row) {
@@ -94,7 +110,7 @@ static void step(const struct dp_stage *s, struct dp_work *w, int before, struct
     row->from = xmalloc(n);
     enter(s, w, row->width, row->from);
     for (int e = 0; e < N_STATES; e++) {
-        row->which[e] = xmalloc(n);
+        row->which[e] = xmalloc(n * sizeof *row->which[e]);
         for (int begin = 0; begin <= row->width; begin += TILE)
             choose_tile(s, w, e, begin, min_int(begin + TILE, row->width + 1), row->which[e]);
     }

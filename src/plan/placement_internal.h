@@ -6,7 +6,7 @@
 
 /* Which device has the activations between blocks: C, G, or both. */
 enum { STATE_C, STATE_G, STATE_B, N_STATES };
-enum { DP_MAX_CHOICES = 255 };
+enum { DP_MAX_CHOICES = UINT16_MAX - 1 };
 
 /* One thing that a stage may do. */
 struct dp_choice {
@@ -50,7 +50,7 @@ struct objective {
     int n_terms;
 };
 
-enum { PATH_MAX_ITEMS = 10 }; /* of a block whose every assignment is looked at */
+enum { PATH_MAX_ITEMS = 8 }; /* of a block whose every assignment is looked at */
 enum {
     CHOICES_PATHS = 1,  /* every item by itself; else all free items on one side */
     CHOICES_SPLITS = 2, /* divisions in units */
