@@ -214,7 +214,8 @@ ATS_API ATS_MUST_CHECK ats_status ats_session_open(ats_engine *engine, ats_sessi
 ATS_API void ats_session_close(ats_session *session); /* accepts NULL */
 /* Tokens it holds (borrowed until the next call on it). */
 ATS_API const int32_t *ats_session_tokens(const ats_session *session, size_t *n);
-/* Keeps the first n tokens; more than it has is BAD_ARGUMENT. */
+/* Keeps the first n tokens; more than it has is BAD_ARGUMENT. Where a model's windows have given up
+ * what the next token would look at, those tokens are evaluated again: errors of ats_eval. */
 ATS_API ATS_MUST_CHECK ats_status ats_session_truncate(ats_session *session, size_t n);
 
 typedef enum ats_want { ATS_WANT_NONE, ATS_WANT_LAST, ATS_WANT_ALL } ats_want;

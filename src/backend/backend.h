@@ -68,11 +68,12 @@ struct step {
 };
 
 /* One sequence's part of a round: tokens [token_begin, token_begin + n_tokens), the first of them
- * at `position`; pages[p >> 6] holds position p, for all positions up to its last. */
+ * at `position`; pages[c][p >> 6] holds position p of the layers of class c (attention_params'
+ * kv_class), for all positions up to its last that those layers see; others may be -1. */
 struct round_run {
     int token_begin, n_tokens;
     int position;
-    const int32_t *pages;
+    const int32_t *pages[KV_MAX_CLASSES];
 };
 struct round {
     int n_tokens;
@@ -126,6 +127,7 @@ size_t kv_layout_bytes(const struct kv_layout *layout); /* K and V together */
 struct backend_limits {
     int n_tokens, n_rows; /* of a round */
     int n_ctx;            /* positions a sequence may reach */
+    int n_kv_classes;     /* page tables a run has; 0: attention is not computed here */
     int64_t local_bytes;  /* work memory that spans address */
     void *exchange;       /* host memory of the executor */
     int64_t exchange_bytes;

@@ -97,6 +97,26 @@ int graph_rope(struct graph_builder *b, int in, struct rope_params rope) {
     return op->out;
 }
 
+/* Positions that a token looks back at most, itself included; 0: all. */
+static int reach(const struct attention_params *p) {
+    if (p->chunk <= 0 || p->window <= 0) return max_int(p->chunk, p->window);
+    return min_int(p->chunk, p->window);
+}
+
+/* Layers of more spans than there may be classes go with those that see everything. */
+static int kv_class(struct graph *g, int window) {
+    for (int c = 0; c < g->n_kv_classes; c++)
+        if (g->kv_windows[c] == window) return c;
+    if (g->n_kv_classes < KV_MAX_CLASSES) {
+        g->kv_windows[g->n_kv_classes] = window;
+        return g->n_kv_classes++;
+    }
+    for (int c = 0; c < g->n_kv_classes; c++)
+        if (g->kv_windows[c] == 0) return c;
+    g->kv_windows[KV_MAX_CLASSES - 1] = 0;
+    return KV_MAX_CLASSES - 1;
+}
+
 int graph_attention(struct graph_builder *b, int q, int k, int v, int sinks,
                     struct attention_params p) {
     const struct graph_value *values = b->graph->values;
@@ -106,6 +126,7 @@ int graph_attention(struct graph_builder *b, int q, int k, int v, int sinks,
     struct graph_op *op = add_op(b, OP_ATTENTION, values[q].width, false, (int[]){q, k, v}, 3);
     op->weight = sinks;
     op->p.attention = p;
+    op->p.attention.kv_class = kv_class(b->graph, reach(&p));
     b->graph->n_kv_layers = max_int(b->graph->n_kv_layers, p.kv_layer + 1);
     return op->out;
 }

@@ -55,11 +55,14 @@ struct rope_params {
     float magnitude;       /* multiplies cos and sin (YaRN, LongRoPE) */
 };
 
+#define KV_MAX_CLASSES 4 /* layer classes: what layers that see the same span of the past share */
+
 struct attention_params {
     int n_heads, n_kv_heads, head_dim; /* n_heads is a multiple of n_kv_heads */
     float scale;
     int window;   /* keys seen, itself included; 0 = all */
     int kv_layer; /* index of this layer's cache, 0.. */
+    int kv_class; /* its layer class: set by graph_attention */
     int chunk;    /* only keys of the same chunk of so many positions are seen; 0: no chunks */
     /* queries at position p times 1 + temp_scale * ln(1 + floor((p + 1) / temp_length)); 0: not */
     float temp_scale;
@@ -160,6 +163,8 @@ struct graph {
     struct graph_block *blocks;
     int n_blocks;
     int n_kv_layers;
+    int kv_windows[KV_MAX_CLASSES]; /* of each class: positions that its layers look back, 0: all */
+    int n_kv_classes;
     int n_vocab, n_embd;
     int hidden; /* value: (n_rows, n_embd), normalised state before the head */
     int logits; /* value: (n_rows, n_vocab) */

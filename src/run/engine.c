@@ -151,20 +151,26 @@ static ats_status make_plan(ats_engine *e) {
 
 static ats_status open_executor(ats_engine *e) {
     const ats_options *o = &e->options;
-    int n_pages = kv_pages_needed(0, o->n_ctx, o->n_seqs, o->n_batch);
-    if (!n_pages)
-        return fail(ATS_BAD_ARGUMENT, "%d sessions of %d tokens are too many", o->n_seqs, o->n_ctx);
-    struct kv_class class = {.window = 0, .n_pages = n_pages};
-    TRY(kv_open(&class, 1, o->n_ctx, &e->kv));
+    const struct graph *g = e->model->graph;
+    struct kv_class classes[KV_MAX_CLASSES] = {{.n_pages = 1}}; /* if nothing has a cache */
+    for (int c = 0; c < g->n_kv_classes; c++) {
+        int n = kv_pages_needed(g->kv_windows[c], o->n_ctx, o->n_seqs, o->n_batch);
+        if (!n)
+            return fail(ATS_BAD_ARGUMENT, "%d sessions of %d tokens are too many", o->n_seqs,
+                        o->n_ctx);
+        classes[c] = (struct kv_class){.window = g->kv_windows[c], .n_pages = n};
+    }
+    TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
     struct memory_info memory;
     memory_info_read(&memory);
     struct executor_options options = {.n_tokens = o->n_batch,
                                        .n_rows = o->n_rows,
                                        .n_ctx = o->n_ctx,
-                                       .n_pages = n_pages,
                                        .type_k = kv_type_of(o->kv_k),
                                        .type_v = kv_type_of(o->kv_v),
                                        .host_bytes = (int64_t)memory.available_bytes};
+    for (int c = 0; c < g->n_kv_classes; c++)
+        options.n_pages[c] = classes[c].n_pages;
     TRY(executor_open(e->model, e->plan, e->devices, &options, &e->executor));
     for (int d = 0; d < e->n_devices; d++) {
         struct executor_ledger ledger;

@@ -367,8 +367,10 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     return ATS_OK;
 }
 
-void executor_copy_page(struct executor *e, int src, int dst) {
+void executor_copy_page(struct executor *e, int kv_class, int src, int dst) {
     for (int i = 0; i < e->program->n_kvs; i++) {
+        int op = e->program->kvs[i].op;
+        if (e->model->graph->ops[op].p.attention.kv_class != kv_class) continue;
         struct backend *b = e->devices[e->program->kvs[i].device];
         b->fn->kv_copy_page(b, e->kvs[i], src, dst);
     }

@@ -29,8 +29,8 @@ MUST_CHECK ats_status executor_run(struct executor *e, const struct round *round
 void executor_set_timed(struct executor *e, bool timed);
 /* Of the last round, if it was timed and did not fail; else NULL. Borrowed until the next. */
 const struct round_times *executor_times(const struct executor *e);
-/* Page src of every cache becomes dst. Between rounds. */
-void executor_copy_page(struct executor *e, int src, int dst);
+/* Page src of every cache of a layer class becomes dst. Between rounds. */
+void executor_copy_page(struct executor *e, int kv_class, int src, int dst);
 
 void executor_ledger(const struct executor *e, int device, struct executor_ledger *out);
 /* Waits are read from it in every round: a test leaves one out by editing its segment. */

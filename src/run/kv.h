@@ -12,8 +12,9 @@
 #pragma once
 
 #include "base/error.h"
+#include "model/graph.h"
 
-enum { KV_PAGE_TOKENS = 64, KV_MAX_CLASSES = 4 };
+enum { KV_PAGE_TOKENS = 64 };
 enum { KV_NO_PAGE = -1 }; /* in a table: the page has left the window */
 
 /* A layer class: all layers whose tokens see the same span of the past. */

@@ -39,7 +39,7 @@ struct kv_layout program_kv_layout(const struct model *model, const struct progr
                               .type_v = options->type_v,
                               .n_kv_heads = kv->head_end - kv->head_begin,
                               .head_dim = a->head_dim,
-                              .n_pages = options->n_pages};
+                              .n_pages = options->n_pages[a->kv_class]};
 }
 
 static void take_experts(const struct graph *g, const struct graph_op *op,
@@ -62,6 +62,7 @@ struct backend_limits device_limits(const struct model *model, const struct prog
     struct backend_limits l = {.n_tokens = options->n_tokens,
                                .n_rows = options->n_rows,
                                .n_ctx = options->n_ctx,
+                               .n_kv_classes = g->n_kv_classes,
                                .local_bytes = program->local_bytes[device],
                                .exchange = exchange,
                                .exchange_bytes = program->exchange_bytes,
@@ -136,7 +137,7 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
                   struct ledger *out) {
     *out = (struct ledger){.n_devices = program->n_devices,
                            .host_limit_bytes = options->host_bytes,
-                           .n_pages = options->n_pages,
+                           .n_ctx = options->n_ctx,
                            .raw = ARENA_ARRAY(arena, bool, program->n_shards)};
     for (int d = 0; d < out->n_devices; d++) {
         struct backend_limits limits = device_limits(model, program, options, d, NULL);
@@ -173,16 +174,17 @@ static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-static ats_status check_device(const struct executor_ledger *l, const char *name, int n_pages) {
+static ats_status check_device(const struct executor_ledger *l, const char *name, int n_ctx) {
     int64_t needed = ledger_own_bytes(l);
     if (needed <= l->limit_bytes) return ATS_OK;
-    return fail(ATS_NO_MEMORY,
-                "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
-                "needed: weights %.0f, KV cache of %d pages %.0f, work and slots %.0f; fewer "
-                "layers on it, a smaller context or KV type need less",
-                name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
-                mib(needed), mib(l->weight_bytes), n_pages, mib(l->kv_bytes),
-                mib(l->work_bytes + l->slot_bytes));
+    return fail(
+        ATS_NO_MEMORY,
+        "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
+        "needed: weights %.0f, KV cache for contexts of %d %.0f, work and slots %.0f; fewer "
+        "layers on it, a smaller context or KV type need less",
+        name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
+        mib(needed), mib(l->weight_bytes), n_ctx, mib(l->kv_bytes),
+        mib(l->work_bytes + l->slot_bytes));
 }
 
 static ats_status check_host(const struct ledger *l) {
@@ -198,15 +200,15 @@ static ats_status check_host(const struct ledger *l) {
     }
     if (l->host_bytes <= l->host_limit_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY,
-                "%.0f MiB of memory are free, but %.0f are needed: weights %.0f, KV cache of %d "
-                "pages %.0f, work %.0f; a smaller context or KV type needs less",
-                mib(l->host_limit_bytes), mib(l->host_bytes), mib(weights), l->n_pages, mib(kv),
+                "%.0f MiB of memory are free, but %.0f are needed: weights %.0f, KV cache for "
+                "contexts of %d %.0f, work %.0f; a smaller context or KV type needs less",
+                mib(l->host_limit_bytes), mib(l->host_bytes), mib(weights), l->n_ctx, mib(kv),
                 mib(work));
 }
 
 ats_status ledger_check(const struct ledger *l, struct backend *const *devices) {
     TRY(check_host(l));
     for (int d = 0; d < l->n_devices; d++)
-        if (devices[d]->gpu) TRY(check_device(&l->devices[d], devices[d]->name, l->n_pages));
+        if (devices[d]->gpu) TRY(check_device(&l->devices[d], devices[d]->name, l->n_ctx));
     return ATS_OK;
 }

@@ -12,8 +12,9 @@
     4 /* a residual add of two partial sums has 2 inputs a device: STEP_MAX_IN */
 
 struct executor_options {
-    int n_tokens, n_rows; /* the most a round may have */
-    int n_ctx, n_pages;   /* positions a sequence may reach; pages of every cache */
+    int n_tokens, n_rows;        /* the most a round may have */
+    int n_ctx;                   /* positions a sequence may reach */
+    int n_pages[KV_MAX_CLASSES]; /* of every cache of a layer class */
     enum kv_type type_k, type_v;
     int64_t host_bytes;                         /* host memory that may be promised */
     int64_t device_bytes[EXECUTOR_MAX_DEVICES]; /* of a GPU's memory; 0: what it has free */
@@ -45,7 +46,7 @@ struct ledger {
     int n_devices;
     int64_t host_bytes; /* promised of the host's memory by all of them */
     int64_t host_limit_bytes;
-    int n_pages;
+    int n_ctx;
     bool *raw;            /* (n_shards) memory is short: it stays as it is in the file's map */
     int64_t *slot_offset; /* (n_shards) of streamed ones */
     int64_t slot_bytes[EXECUTOR_MAX_DEVICES]; /* of each slot */

@@ -70,15 +70,27 @@ const float *ats_session_logits(const ats_session *s) {
     return s->has_logits ? s->logits : NULL;
 }
 
+/* Keeps at most the first n tokens; returns how many. Fewer where what the token at position n
+ * would look at is gone (kv_truncate): the caller evaluates from there on. */
+static size_t cut(ats_session *s, size_t n) {
+    if (n < s->seq->n_tokens) s->has_logits = false;
+    return kv_truncate(s->seq, n);
+}
+
 ats_status ats_session_truncate(ats_session *s, size_t n) {
     if (n > s->seq->n_tokens)
         return fail(ATS_BAD_ARGUMENT, "the session has %zu tokens, %zu cannot be kept",
                     s->seq->n_tokens, n);
     if (n == s->seq->n_tokens) return ATS_OK;
-    s->has_logits = false;
-    size_t kept = kv_truncate(s->seq, n);
-    REQUIRE(kept == n); /* no windowed class drops pages yet */
-    return ATS_OK;
+    size_t kept = cut(s, n);
+    if (kept == n) return ATS_OK;
+    /* they still stand behind the sequence's end, until the next append */
+    int32_t *tokens = xcalloc(n - kept, sizeof *tokens);
+    memcpy(tokens, s->seq->tokens + kept, (n - kept) * sizeof *tokens);
+    ats_run run = {s, tokens, n - kept, ATS_WANT_NONE, NULL};
+    ats_status status = ats_eval(s->engine, &run, 1);
+    free(tokens);
+    return status;
 }
 
 /* ---- one round ---- */
@@ -115,10 +127,11 @@ static ats_status add_run(struct eval *v, int i, struct round *round) {
     TRY(kv_append(seq, run->tokens + v->done[i], (size_t)n));
     struct pending *p = &m->pending[round->n_runs];
     *p = (struct pending){i, before, n, round->n_rows, rows_wanted(v, i, n)};
-    m->runs[round->n_runs++] = (struct round_run){.token_begin = round->n_tokens,
-                                                  .n_tokens = n,
-                                                  .position = (int)before,
-                                                  .pages = seq->tables[0].pages};
+    m->runs[round->n_runs] =
+        (struct round_run){.token_begin = round->n_tokens, .n_tokens = n, .position = (int)before};
+    for (int c = 0; c < kv_n_classes(v->e->kv); c++)
+        m->runs[round->n_runs].pages[c] = seq->tables[c].pages;
+    round->n_runs++;
     for (int j = 0; j < n; j++) {
         int at = round->n_tokens + j;
         m->tokens[at] = run->tokens[v->done[i] + (size_t)j];
@@ -133,7 +146,7 @@ static void copy_pages(ats_engine *e) {
     size_t n;
     const struct kv_copy *copies = kv_copies(e->kv, &n);
     for (size_t i = 0; i < n; i++)
-        executor_copy_page(e->executor, copies[i].src, copies[i].dst);
+        executor_copy_page(e->executor, copies[i].class_index, copies[i].src, copies[i].dst);
     kv_copies_done(e->kv);
 }
 
@@ -261,8 +274,7 @@ ats_status ats_session_set(ats_session *s, const int32_t *tokens, size_t n, size
     size_t same = kv_common_prefix(s->seq, tokens, n);
     bool there = same == n && s->seq->n_tokens == n && s->has_logits;
     if (!there) {
-        same = min_size(same, n - 1);
-        TRY(ats_session_truncate(s, same));
+        same = cut(s, min_size(same, n - 1));
     }
     if (n_reused) *n_reused = same;
     if (there) return ATS_OK;

@@ -21,6 +21,7 @@ static void reserve(struct rig *r, const char *device, const struct backend_opti
     r->limits.n_tokens = RIG_TOKENS;
     r->limits.n_rows = RIG_ROWS;
     r->limits.n_ctx = RIG_CTX;
+    r->limits.n_kv_classes = 1;
     r->limits.local_bytes = (int64_t)(SPACE_FLOATS * sizeof(float));
     r->limits.exchange = r->exchange;
     r->limits.exchange_bytes = (int64_t)(SPACE_FLOATS * sizeof(float));
@@ -293,7 +294,7 @@ void rig_round_open(struct rig_round *r, int n_runs, const int *lengths, const i
     int n = 0, n_pages = 0;
     for (int i = 0; i < n_runs; i++) {
         r->runs[i] = (struct round_run){
-            .token_begin = n, .n_tokens = lengths[i], .position = first[i], .pages = r->pages[i]};
+            .token_begin = n, .n_tokens = lengths[i], .position = first[i], .pages = {r->pages[i]}};
         for (int j = 0; j < lengths[i]; j++, n++) {
             assert_true(n < RIG_TOKENS && first[i] + j < RIG_CTX);
             r->tokens[n] = (n * 7 + 3) % 50;

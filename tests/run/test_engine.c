@@ -369,6 +369,63 @@ static void truncating_forgets_the_rest(void **state) {
     ats_engine_close(e);
 }
 
+/* gemma3: a window of 8 on six of the seven layers. */
+static ats_options window_options(void) {
+    static char path[512];
+    if (!test_shared_path(path, sizeof path, "models/gemma3/gemma3-f16.gguf")) skip();
+    ats_options o = agree_options(path);
+    o.n_batch = 16;
+    o.n_seqs = 2;
+    return o;
+}
+
+/* 4 pages see all of a context of 256; a window of 8 and a batch of 16 touch at most 2 at once. */
+static void windows_need_less_cache(void **state) {
+    (void)state;
+    ats_options o = window_options();
+    ats_engine *e = agree_open(&o);
+    ats_stats small, large;
+    ats_engine_stats(e, &small);
+    ats_engine_close(e);
+    o.n_ctx = 512;
+    e = agree_open(&o);
+    ats_engine_stats(e, &large);
+    ats_engine_close(e);
+    assert_true(small.kv_bytes < large.kv_bytes);
+    /* only one layer grows: (1 * 8 + 6 * 2) / (1 * 4 + 6 * 2) pages */
+    assert_int_equal(large.kv_bytes * (4 + 6 * 2), small.kv_bytes * (8 + 6 * 2));
+}
+
+static void what_left_a_window_is_evaluated_again(void **state) {
+    (void)state;
+    ats_options o = window_options();
+    ats_engine *e = agree_open(&o);
+    ats_session *s = session_open(e);
+    for (int i = 0; i < N_IDS; i++)
+        ids[i] = (i * 37 + 11) % 200 + 3;
+    TEST_OK(feed(e, s, ids, 150)); /* pages 0 and 1 are gone but for the full layer */
+    static const size_t keeps[] = {149, 130, 100, 64, 7, 1, 0};
+    for (size_t i = 0; i < sizeof keeps / sizeof *keeps; i++) {
+        TEST_OK(ats_session_truncate(s, keeps[i]));
+        expect_tokens(s, ids, keeps[i]);
+        assert_null(ats_session_logits(s));
+        TEST_OK(feed(e, s, ids + 7, 3));
+        expect_fresh(e, s);
+        TEST_OK(ats_session_truncate(s, keeps[i]));
+    }
+    size_t n_reused;
+    TEST_OK(ats_session_set(s, ids, 150, &n_reused));
+    assert_int_equal(n_reused, 0);
+    TEST_OK(ats_session_set(s, ids, 60, &n_reused));
+    assert_int_equal(n_reused, 0); /* the same tokens, but no longer seen */
+    expect_fresh(e, s);
+    TEST_OK(ats_session_set(s, ids, 62, &n_reused));
+    assert_int_equal(n_reused, 60);
+    expect_fresh(e, s);
+    ats_session_close(s);
+    ats_engine_close(e);
+}
+
 static void setting_reuses_what_is_the_same(void **state) {
     (void)state;
     ats_options o = llama_options();
@@ -756,6 +813,8 @@ int main(void) {
         cmocka_unit_test(a_full_context_leaves_everything_as_it_was),
         cmocka_unit_test(ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(truncating_forgets_the_rest),
+        cmocka_unit_test(windows_need_less_cache),
+        cmocka_unit_test(what_left_a_window_is_evaluated_again),
         cmocka_unit_test(setting_reuses_what_is_the_same),
         cmocka_unit_test(runs_that_make_no_sense_are_refused),
         cmocka_unit_test(wanted_rows_are_given),

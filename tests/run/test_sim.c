@@ -52,7 +52,7 @@ static void bench_open(struct bench *b, const char *path, int n_devices, uint64_
     const struct executor_options o = {.n_tokens = N_TOKENS,
                                        .n_rows = N_TOKENS,
                                        .n_ctx = N_CTX,
-                                       .n_pages = 1,
+                                       .n_pages = {1},
                                        .type_k = KV_F32,
                                        .type_v = KV_F32,
                                        .host_bytes = (int64_t)1 << 30};
@@ -83,7 +83,7 @@ static const float *run_round(struct bench *b, int set, int position) {
         tokens[i] = (set * 89 + i * 31 + 5) % b->model->graph->n_vocab;
         positions[i] = position + i;
     }
-    const struct round_run run = {.n_tokens = N_TOKENS, .position = position, .pages = &page};
+    const struct round_run run = {.n_tokens = N_TOKENS, .position = position, .pages = {&page}};
     const struct round round = {.n_tokens = N_TOKENS,
                                 .tokens = tokens,
                                 .positions = positions,

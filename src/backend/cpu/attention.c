@@ -115,7 +115,7 @@ void cpu_attn_store(struct cpu_run *r, const struct phase *p, int thread, int n_
         int token = i / heads, head = i % heads, column = (s->head_begin + head) * dim;
         const struct round_run *run = run_of(r->round, token);
         int position = run->position + token - run->token_begin;
-        int page = run->pages[position >> KV_PAGE_TOKENS_LOG2];
+        int page = run->pages[params(s)->kv_class][position >> KV_PAGE_TOKENS_LOG2];
         int slot = position & ((1 << KV_PAGE_TOKENS_LOG2) - 1);
         c->k.kv_store[kv->layout.type_k](span_at(c, &s->in[1], token, column),
                                          kv_row(kv, kv->memory, kv->k_row, page, head, slot), dim);
@@ -154,6 +154,7 @@ static void range_softmax(const struct cpu *c, struct tile *t, int j, int range,
 static void run_range(const struct cpu *c, struct tile *t, int range) {
     const struct backend_kv *kv = t->step->kv;
     const int page_tokens = 1 << KV_PAGE_TOKENS_LOG2;
+    const int32_t *pages = t->run->pages[params(t->step)->kv_class];
     int dim = params(t->step)->head_dim, first = range * ATTN_RANGE;
     int last = t->run->position + t->first_token + (t->n_q - 1) / t->group;
     int n_keys = min_int(ATTN_RANGE, last + 1 - first);
@@ -161,7 +162,7 @@ static void run_range(const struct cpu *c, struct tile *t, int range) {
     int seen = max_int(0, first_key(t->step, t->run->position + t->first_token) - first);
     int start = seen / page_tokens * page_tokens;
     for (int k = start; k < n_keys; k += page_tokens) {
-        int page = t->run->pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
+        int page = pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
         c->k.attn_scores[kv->layout.type_k](t->q, dim, t->n_q,
                                             kv_row(kv, kv->memory, kv->k_row, page, t->head, 0),
                                             kv->k_row, min_int(page_tokens, n_keys - k), dim,
@@ -171,7 +172,7 @@ static void run_range(const struct cpu *c, struct tile *t, int range) {
         range_softmax(c, t, j, range, n_keys);
     memset(t->acc, 0, (size_t)t->n_q * (size_t)dim * sizeof *t->acc);
     for (int k = start; k < n_keys; k += page_tokens) {
-        int page = t->run->pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
+        int page = pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
         c->k.attn_values[kv->layout.type_v](
             t->scores + k, ATTN_RANGE, t->n_q, kv_row(kv, kv->v, kv->v_row, page, t->head, 0),
             kv->v_row, min_int(page_tokens, n_keys - k), dim, t->acc, dim);

@@ -236,7 +236,7 @@ static ats_status build_poison(struct sim *s) {
 
 static ats_status poison_local(struct sim *s) {
     static const int32_t zero = 0;
-    const struct round_run run = {.n_tokens = 1, .pages = &zero};
+    const struct round_run run = {.n_tokens = 1, .pages = {&zero}};
     const struct round one_line = {
         .n_tokens = 1, .tokens = &zero, .positions = &zero, .runs = &run, .n_runs = 1};
     return s->poison ? run_inner(s, s->poison, &one_line) : ATS_OK;

@@ -163,6 +163,7 @@ static ats_status add_store(struct vk_builder *b, const struct step *s, int in, 
     vk_push_int(d, heads);
     vk_push_int(d, dim);
     vk_push_int(d, b->first);
+    vk_push_int(d, s->op->p.attention.kv_class);
     TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
     vk_bind(d, 2, view, true);
     const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type};
@@ -244,6 +245,7 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
     }
     vk_push_int(d, sinks.word);
     vk_push_int(d, b->first);
+    vk_push_int(d, a->kv_class);
     const int32_t constants[VK_MAX_CONSTANTS] = {
         b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
         s->weight && !one, one};

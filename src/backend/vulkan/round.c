@@ -9,11 +9,12 @@
 
 /* Words of the arrays, in their order; page tables come last. */
 static size_t table_at(const struct backend_limits *l) {
-    return VK_ROUND_HEADER + 4 * (size_t)l->n_tokens + (size_t)l->n_rows;
+    return VK_ROUND_HEADER + (3 + (size_t)l->n_kv_classes) * (size_t)l->n_tokens +
+           (size_t)l->n_rows;
 }
 
 size_t vk_round_layout(struct vulkan *v, const struct backend_limits *l) {
-    size_t pages = (size_t)(l->n_ctx >> KV_PAGE_TOKENS_LOG2) + 1;
+    size_t pages = ((size_t)(l->n_ctx >> KV_PAGE_TOKENS_LOG2) + 1) * (size_t)l->n_kv_classes;
     size_t table = max_size(pages, min_size(pages * (size_t)l->n_tokens, MAX_TABLE_WORDS));
     v->cap_words = table_at(l) + table;
     v->at_ropes = round_up(v->cap_words * 4, SECTION_ALIGN);
@@ -64,10 +65,11 @@ int vk_rope_index(struct vulkan *v, const struct graph_op *op) {
 /* The integers of a round at `out`; returns how many words, 0: they do not fit. */
 static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *out) {
     const int n = v->limits.n_tokens;
-    const int at_token = VK_ROUND_HEADER, at_position = at_token + n, at_pages = at_position + n;
-    const int at_angle = at_pages + n, at_row = at_angle + n; /* angles: for the host to compare */
+    const int at_token = VK_ROUND_HEADER, at_position = at_token + n, at_angle = at_position + n;
+    const int at_pages = at_angle + n; /* angles: for the host to compare */
+    const int at_row = at_pages + v->limits.n_kv_classes * n;
     const int32_t header[VK_ROUND_HEADER] = {r->n_tokens, r->n_rows, at_token, at_position,
-                                             at_pages,    at_row,    at_angle, 0};
+                                             at_pages,    at_row,    n,        0};
     memcpy(out, header, sizeof header);
     memcpy(out + at_token, r->tokens, (size_t)r->n_tokens * sizeof *out);
     memcpy(out + at_angle, r->positions, (size_t)r->n_tokens * sizeof *out);
@@ -77,13 +79,14 @@ static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *ou
         const struct round_run *run = &r->runs[i];
         if (run->n_tokens == 0) continue;
         size_t pages = (size_t)((run->position + run->n_tokens - 1) >> KV_PAGE_TOKENS_LOG2) + 1;
-        if (at + pages > v->cap_words) return 0;
-        for (int j = 0; j < run->n_tokens; j++) {
+        for (int j = 0; j < run->n_tokens; j++)
             out[at_position + run->token_begin + j] = run->position + j;
-            out[at_pages + run->token_begin + j] = (int32_t)at;
+        for (int c = 0; c < v->limits.n_kv_classes; c++, at += pages) {
+            if (at + pages > v->cap_words) return 0;
+            for (int j = 0; j < run->n_tokens; j++)
+                out[at_pages + c * n + run->token_begin + j] = (int32_t)at;
+            memcpy(out + at, run->pages[c], pages * sizeof *out);
         }
-        memcpy(out + at, run->pages, pages * sizeof *out);
-        at += pages;
     }
     return at;
 }

@@ -26,6 +26,7 @@ layout(push_constant) uniform Push {
     float temp_scale;
     int sinks_off;
     int first; /* token */
+    int kv_class;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Query {
     float query[];
@@ -110,7 +111,7 @@ void main() {
         float most = -3e38, exps = 0.0;
         barrier();
         for (int k = begin + lane; k < end; k += LANES) {
-            int row = ((round_page(p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((round_page(p.kv_class, p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float dot_ = 0.0;
             for (int c = 0; c < DIM; c++)
                 dot_ = fma(q[c], key(row, c), dot_);
@@ -130,7 +131,7 @@ void main() {
         for (int i = 0; i < MINE; i++)
             mine[i] = 0.0;
         for (int k = begin; k < end; k++) {
-            int row = ((round_page(p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((round_page(p.kv_class, p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float e = score[k - start];
             for (int i = 0; i < MINE; i++)
                 if (lane + i * LANES < DIM) mine[i] = fma(e, value(row, lane + i * LANES), mine[i]);

@@ -8,7 +8,8 @@
 layout(std430, set = 0, binding = 0) readonly buffer Round {
     int n_tokens, n_rows;
     int at_token, at_position, at_pages, at_row; /* where the arrays begin, in words of this */
-    int unused0, unused1;
+    int cap_tokens; /* of a round: the distance of its page tables for one layer class from the next */
+    int unused;
     int data[];
 } round_;
 
@@ -17,8 +18,10 @@ int round_at(int at) { return round_.data[at - HEADER]; }
 int round_token(int t) { return round_at(round_.at_token + t); }
 int round_position(int t) { return round_at(round_.at_position + t); }
 int round_row(int j) { return round_at(round_.at_row + j); }
-/* Page that holds position p of token t's sequence. */
-int round_page(int t, int p) { return round_at(round_at(round_.at_pages + t) + (p >> 6)); }
+/* Page that holds position p of token t's sequence, in layers of a class. */
+int round_page(int class_, int t, int p) {
+    return round_at(round_at(round_.at_pages + class_ * round_.cap_tokens + t) + (p >> 6));
+}
 /* Lines from a first one on, of the wanted rows or of the tokens: rows | first << 1. */
 int round_lines(int from) { return ((from & 1) != 0 ? round_.n_rows : round_.n_tokens) - (from >> 1); }
 

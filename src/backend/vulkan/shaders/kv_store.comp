@@ -11,6 +11,7 @@ layout(push_constant) uniform Push {
     int in_off, in_stride;
     int n_heads, head_dim;
     int first; /* token */
+    int kv_class;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer In {
     float x[];
@@ -39,9 +40,9 @@ void store_q8(int row, int c, int from) {
 void main() {
     int chunks = (p.head_dim + 31) / 32, item = int(gl_GlobalInvocationID.x), t = int(gl_WorkGroupID.y);
     int head = item / chunks, c = item % chunks * 32;
-    if (head >= p.n_heads ) return;
+    if (head >= p.n_heads) return;
     int position = round_position(p.first + t);
-    int row = ((round_page(p.first + t, position) * p.n_heads + head) << 6) + (position & 63);
+    int row = ((round_page(p.kv_class, p.first + t, position) * p.n_heads + head) << 6) + (position & 63);
     int from = p.in_off + t * p.in_stride + head * p.head_dim + c;
     if (TYPE == KV_Q8_0) {
         store_q8(row, c, from);
