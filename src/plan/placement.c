@@ -10,6 +10,8 @@ struct placement_options placement_options_default(int n_ctx) {
                                       .weights = {0.5, 0.5},
                                       .n_depths = 2,
                                       .prefill_tokens = 512,
+                                      .prefill_depth = min_int(n_ctx / 2, 1024),
+                                      .prompt_tokens = 4,
                                       .tie = 0.01};
 }
 
@@ -25,6 +27,15 @@ struct solver {
 
 /* ---- objectives ---- */
 
+/* A chunk of a prompt, of which one row is wanted. */
+static struct term prefill_term(const struct placement_options *o, double weight) {
+    return (struct term){.weight = weight,
+                         .n_tokens = o->prefill_tokens,
+                         .n_rows = 1,
+                         .depth = o->prefill_depth,
+                         .streamed = true};
+}
+
 static struct objective decode_objective(const struct placement_options *o) {
     struct objective out = {.n_terms = o->n_depths};
     for (int i = 0; i < o->n_depths; i++)
@@ -32,13 +43,9 @@ static struct objective decode_objective(const struct placement_options *o) {
                                      .n_tokens = o->n_tokens,
                                      .n_rows = o->n_tokens,
                                      .depth = o->depths[i]};
+    if (o->prompt_tokens > 0)
+        out.terms[out.n_terms++] = prefill_term(o, o->prompt_tokens / o->prefill_tokens);
     return out;
-}
-
-/* A chunk of a prompt, of which one row is wanted. */
-static struct term prefill_term(const struct placement_options *o, double weight) {
-    return (struct term){
-        .weight = weight, .n_tokens = o->prefill_tokens, .n_rows = 1, .depth = 0, .streamed = true};
 }
 
 /* ---- stages ---- */
@@ -275,18 +282,28 @@ static void solve_for(struct arena *arena, const struct items *items,
     solve(&s, budgets, n, out, found);
 }
 
+/* What a chunk of a prompt costs by what is on the host, see struct term. */
+static double host_cost(const struct items *items, const struct placement_options *o,
+                        const struct placement *p) {
+    struct term t = prefill_term(o, 1);
+    double s = 0;
+    for (int i = 0; i < items->n_items; i++)
+        s += choices_host_time(items, i, &t, placement_host_share(items, p, i));
+    return s;
+}
+
 /* A placement no more than `tie` slower that is better at prefill. Whatever minimises decode plus
- * tie * decode / prefill (of the best one) times prefill is: its decode is at most 1 + tie times
- * the best, and its prefill is no worse. */
+ * tie * decode / host cost (of the best one) times host cost is: its decode is at most 1 + tie
+ * times the best, and less is on the host. */
 static void better_prefill(struct arena *arena, const struct items *items,
                            const struct placement_options *o, const int64_t *budgets, int n,
                            struct placement *out) {
     struct objective objective = decode_objective(o);
     struct placement *other = ARENA_ARRAY(arena, struct placement, n);
     bool *found = ARENA_ARRAY(arena, bool, n);
-    if (o->tie <= 0 || !(out[0].prefill_s > 0)) return;
-    objective.terms[objective.n_terms++] =
-        prefill_term(o, o->tie * out[0].decode_s / out[0].prefill_s);
+    double cost = host_cost(items, o, &out[0]);
+    if (o->tie <= 0 || o->prompt_tokens > 0 || !(cost > 0)) return;
+    objective.terms[objective.n_terms++] = prefill_term(o, o->tie * out[0].decode_s / cost);
     solve_for(arena, items, o, &objective, budgets, n, other, found);
     for (int i = 0; i < n; i++)
         if (found[i] && other[i].prefill_s < out[i].prefill_s &&

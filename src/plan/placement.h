@@ -28,7 +28,11 @@ struct placement_options {
     int depths[PLACEMENT_MAX_DEPTHS];
     double weights[PLACEMENT_MAX_DEPTHS];
     int n_depths;
-    int prefill_tokens; /* of a chunk */
+    int prefill_tokens, prefill_depth; /* of a chunk of a prompt */
+    /* Tokens of a prompt for each that is generated: what is on the host then counts by what it
+     * costs a prefill as well. Caches on the host, next to free in decode, are dear there: the CPU
+     * has to attend. 0: decode alone, and ties. */
+    double prompt_tokens;
     double tie; /* how much slower decode may be for a better prefill: 0.01; 0: not at all */
     /* Any set of experts may be resident, the most popular first; else a range from either end. */
     bool scattered_experts;
@@ -37,7 +41,8 @@ struct placement_options {
     /* (n_blocks) units on the GPU of a block that is divided, or PLACEMENT_FREE; NULL. */
     const int *fixed_units;
 };
-/* shard, T 1, half at 2048 and half at the lesser of n_ctx / 2 and 8192, chunks of 512, ties 1%. */
+/* shard, T 1, 4 tokens of a prompt for each, half at 2048 and half at the lesser of n_ctx / 2 and
+ * 8192, chunks of 512 at 1024, ties 1%. */
 struct placement_options placement_options_default(int n_ctx);
 
 /* Where the items are: an item of a divided block has block_units on the GPU, others a home. */
@@ -48,7 +53,7 @@ struct placement {
     int quanta;          /* of the grid, on the GPU; at most the budget */
     int64_t gpu_bytes;   /* exact */
     double decode_s;     /* the objective */
-    double prefill_s;    /* of a chunk, host items copied where that is faster */
+    double prefill_s;    /* of a chunk, the host's weights copied if that is faster */
 };
 
 /*
@@ -75,6 +80,8 @@ void placement_finish(const struct items *items, const struct placement_options 
  * programs minimise, at any number of tokens, of wanted rows, and depth. */
 double placement_time(const struct items *items, const struct placement *p, double n_tokens,
                       double n_rows, double depth);
+/* Share of an item that the host has; of experts, of what a token uses. */
+double placement_host_share(const struct items *items, const struct placement *p, int item);
 /* Device changes of a round: one for a copy in either direction, one for an exchange. */
 int placement_splits(const struct items *items, const struct placement *p);
 

@@ -10,19 +10,16 @@ enum { SPLIT_STEPS = 64, SPLIT_PROBES = 16 };
 
 /* ---- times of a block ---- */
 
-/* Copying what a streamed round reads of an item. Nothing is copied in shared memory. */
-static double copy_time(const struct items *items, int i, const struct term *t) {
-    if (items->profile->shared) return 0;
-    return items_active_bytes(items, i, term_lines(items, i, t)) / items->profile->link.up_pinned;
-}
-
-/* Of an item alone. In prefill a host item's weights may be copied and used by the GPU. */
-static double item_time(const struct items *items, int i, const struct term *t, enum side side) {
+double choices_host_time(const struct items *items, int i, const struct term *t, double share) {
+    const struct item *item = &items->items[i];
     double lines = term_lines(items, i, t);
-    double s = items_time(items, i, side, lines, t->depth, 1);
-    if (side == SIDE_GPU || !t->streamed) return s;
-    double gpu = items_time(items, i, SIDE_GPU, lines, t->depth, 1);
-    return fmin(s, fmax(gpu, copy_time(items, i, t)));
+    if (share <= 0) return 0;
+    if (item->kv_bytes > 0)
+        return items_time(items, i, SIDE_CPU, lines, t->depth, share) +
+               items_down_time(items, lines, share * item->direct_width) +
+               items_up_time(items, lines, share * item->out_width);
+    if (items->profile->shared) return 0;
+    return share * items_active_bytes(items, i, lines) / items->profile->link.up_pinned;
 }
 
 /* What crosses to an item's device before it: floats a token, 0 if all it needs is there. `crossed`
@@ -56,7 +53,10 @@ double choices_path_time(const struct items *items, int block, const struct term
     uint32_t crossed = 0;
     double s = 0;
     *n_changes = 0;
-    for (int i = 0; i < b->n; i++) {
+    *exit = mask >> (b->n - 1) & 1 ? STATE_G : STATE_C;
+    for (int i = 0; i < b->n && t->streamed; i++)
+        if (!(mask >> i & 1)) s += choices_host_time(items, b->first + i, t, 1);
+    for (int i = 0; i < b->n && !t->streamed; i++) {
         enum side side = mask >> i & 1 ? SIDE_GPU : SIDE_CPU;
         double width = crossing_width(items, b, i, mask, entry, &crossed);
         if (width > 0) {
@@ -65,9 +65,8 @@ double choices_path_time(const struct items *items, int block, const struct term
                                   : items_down_time(items, lines, width);
             ++*n_changes;
         }
-        s += item_time(items, b->first + i, t, side);
+        s += items_time(items, b->first + i, side, term_lines(items, b->first + i, t), t->depth, 1);
     }
-    *exit = mask >> (b->n - 1) & 1 ? STATE_G : STATE_C;
     return s;
 }
 
@@ -105,17 +104,14 @@ static double experts_split(const struct items *items, int block, const struct t
     return s;
 }
 
-/* A streamed round may as well copy what the CPU has, and leave everything to the GPU. */
-static double or_streamed(const struct items *items, int block, const struct term *t, double share,
-                          double s) {
+/* The host's share of a block in a streamed round. */
+static double host_share_time(const struct items *items, int block, const struct term *t,
+                              double share) {
     const struct items_block *b = &items->blocks[block];
-    double gpu = 0, copy = 0;
-    if (!t->streamed) return s;
-    for (int i = b->first; i < b->first + b->n; i++) {
-        gpu += items_time(items, i, SIDE_GPU, term_lines(items, i, t), t->depth, 1);
-        copy += copy_time(items, i, t) * (1 - share);
-    }
-    return fmin(s, fmax(gpu, copy));
+    double s = 0;
+    for (int i = b->first; i < b->first + b->n; i++)
+        s += choices_host_time(items, i, t, share);
+    return s;
 }
 
 /* Probability of each expert to be used in the round: (n_experts). Returns their sum. */
@@ -138,12 +134,13 @@ static double hits_of(const struct item *item, const double *use, const uint8_t 
 static double divided(const struct items *items, int block, const struct term *t, double x) {
     const struct items_block *b = &items->blocks[block];
     double gpu = 0, cpu = 0;
+    if (t->streamed) return host_share_time(items, block, t, 1 - x);
     for (int i = b->first; i < b->first + b->n; i++) {
         double lines = term_lines(items, i, t);
         gpu += items_time(items, i, SIDE_GPU, lines, t->depth, x);
         cpu += items_time(items, i, SIDE_CPU, lines, t->depth, 1 - x);
     }
-    return or_streamed(items, block, t, x, fmax(gpu, cpu));
+    return fmax(gpu, cpu);
 }
 
 double choices_split_time(const struct items *items, int block, const struct term *t, int units,
@@ -155,13 +152,14 @@ double choices_split_time(const struct items *items, int block, const struct ter
     double *use = xcalloc((size_t)item->n_experts, sizeof *use);
     double in_use = experts_use(items, b->first, t, use), hits = hits_of(item, use, residents);
     free(use);
-    return or_streamed(items, block, t, hits / in_use,
-                       experts_split(items, block, t, in_use, hits, no_miss));
+    if (t->streamed) return host_share_time(items, block, t, 1 - hits / in_use);
+    return experts_split(items, block, t, in_use, hits, no_miss);
 }
 
 double choices_gather_time(const struct items *items, int block, const struct term *t,
                            double no_miss) {
     const struct items_block *b = &items->blocks[block];
+    if (t->streamed) return 0;
     return (1 - no_miss) * items_up_time(items, term_lines(items, b->first, t), b->exit_width);
 }
 
@@ -172,6 +170,7 @@ void choices_transitions(const struct items *items, int block, const struct obje
     for (int i = 0; i < o->n_terms; i++) {
         const struct term *t = &o->terms[i];
         double lines = term_lines(items, items->blocks[block].first, t);
+        if (t->streamed) continue;
         stage->up_s += t->weight * items_up_time(items, lines, width);
         stage->down_s += t->weight * items_down_time(items, lines, width);
         stage->exchange_s += t->weight * items_exchange_time(items, lines, width);
@@ -290,7 +289,7 @@ static void add_divisions(struct chooser *c) {
 
 /* Probabilities of use, of each term. */
 struct expert_use {
-    double *use[PLACEMENT_MAX_DEPTHS + 1], in_use[PLACEMENT_MAX_DEPTHS + 1];
+    double *use[PLACEMENT_MAX_DEPTHS + 2], in_use[PLACEMENT_MAX_DEPTHS + 2];
 };
 
 /* So many resident experts: the sums stay apart, or the host's is brought up if it has any. */
@@ -299,12 +298,13 @@ static void add_residents(struct chooser *c, const struct expert_use *u, int uni
     const struct item *item = &c->items->items[b->first];
     const uint8_t *residents =
         choices_residents(c->arena, item, units, c->options->scattered_experts);
-    double s = 0, gathered = 0, no_miss;
+    double s = 0, gathered = 0, no_miss = 0;
     for (int i = 0; i < c->o->n_terms; i++) {
         const struct term *t = &c->o->terms[i];
         double hits = hits_of(item, u->use[i], residents);
-        double split = experts_split(c->items, c->block, t, u->in_use[i], hits, &no_miss);
-        double one = or_streamed(c->items, c->block, t, hits / u->in_use[i], split);
+        double one = t->streamed
+                         ? host_share_time(c->items, c->block, t, 1 - hits / u->in_use[i])
+                         : experts_split(c->items, c->block, t, u->in_use[i], hits, &no_miss);
         s += t->weight * one;
         gathered += t->weight * (one + choices_gather_time(c->items, c->block, t, no_miss));
     }

@@ -40,13 +40,14 @@ void dp_free(struct dp_table *t); /* accepts NULL */
 bool dp_read(const struct dp_table *t, int budget, int *choices, double *time_s);
 
 /* Part of an objective: weight * time of a round of so many tokens, and rows that are wanted, at a
- * depth; streamed: host items may be copied for the round, as prefill does. */
+ * depth. streamed: of a prefill in which the host's weights are copied while the GPU computes
+ * everything; the time is that of what lives on the host, choices_host_time. */
 struct term {
     double weight, n_tokens, n_rows, depth;
     bool streamed;
 };
 struct objective {
-    struct term terms[PLACEMENT_MAX_DEPTHS + 1];
+    struct term terms[PLACEMENT_MAX_DEPTHS + 2];
     int n_terms;
 };
 
@@ -75,6 +76,9 @@ double choices_path_time(const struct items *items, int block, const struct term
 static inline double term_lines(const struct items *items, int item, const struct term *t) {
     return items->items[item].rows ? t->n_rows : t->n_tokens;
 }
+/* What a share of an item costs a streamed round by being on the host: its copy, or an attention
+ * computed there, where its cache is. */
+double choices_host_time(const struct items *items, int item, const struct term *t, double share);
 /* Time of a block divided so that the GPU has so many units; residents: of experts, else NULL.
  * *no_miss: how likely it is that the host has no part in it. */
 double choices_split_time(const struct items *items, int block, const struct term *t, int units,

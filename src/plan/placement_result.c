@@ -108,6 +108,42 @@ static int64_t split_bytes(const struct items *items, int block, int units) {
     return bytes;
 }
 
+double placement_host_share(const struct items *items, const struct placement *p, int i) {
+    const struct item *item = &items->items[i];
+    const struct items_block *b = &items->blocks[item->block];
+    double hits = 0;
+    if (p->units[item->block] == 0) return p->homes[i] == SIDE_CPU;
+    if (!p->residents[item->block]) return 1 - (double)p->units[item->block] / b->n_units;
+    for (int e = 0; e < item->n_experts; e++)
+        if (p->residents[item->block][e]) hits += item->popularity[e];
+    return 1 - hits / item->n_used;
+}
+
+/* A chunk of a prompt: as it is placed, or with everything on the GPU but attention on host caches,
+ * the host's weights copied at the same time; whichever is sooner. */
+static double prefill_time(const struct items *items, const struct placement_options *o,
+                           const struct placement *p) {
+    int n_tokens = o->prefill_tokens, depth = o->prefill_depth;
+    struct term t = {
+        .weight = 1, .n_tokens = n_tokens, .n_rows = 1, .depth = depth, .streamed = true};
+    double gpu = 0, copies = 0, caches = 0;
+    for (int i = 0; i < items->n_items; i++) {
+        double share = placement_host_share(items, p, i),
+               s = choices_host_time(items, i, &t, share);
+        bool cache = items->items[i].kv_bytes > 0;
+        if (cache)
+            caches += s;
+        else
+            copies += s;
+        gpu +=
+            items_time(items, i, SIDE_GPU, term_lines(items, i, &t), depth, cache ? 1 - share : 1);
+    }
+    double width = items->blocks[0].entry_width;
+    return fmin(placement_time(items, p, n_tokens, 1, depth),
+                fmax(gpu, copies) + caches + items_up_time(items, n_tokens, width) +
+                    items_down_time(items, 1, items->blocks[items->n_blocks - 1].exit_width));
+}
+
 void placement_finish(const struct items *items, const struct placement_options *options,
                       struct placement *p) {
     p->quanta = 0, p->gpu_bytes = 0, p->decode_s = 0;
@@ -128,10 +164,7 @@ void placement_finish(const struct items *items, const struct placement_options 
     for (int i = 0; i < options->n_depths; i++)
         p->decode_s += options->weights[i] * placement_time(items, p, options->n_tokens,
                                                             options->n_tokens, options->depths[i]);
-    struct term prefill = {
-        .weight = 1, .n_tokens = options->prefill_tokens, .n_rows = 1, .streamed = true};
-    int n_changes;
-    walk(items, p, &prefill, &p->prefill_s, &n_changes);
+    p->prefill_s = prefill_time(items, options, p);
 }
 
 /* ---- by hand ---- */

@@ -60,6 +60,7 @@ static void bench(const char *name, const struct tiny_shape *shape) {
                 struct placement *p;
                 struct placement_options options = placement_options_default(o.n_ctx);
                 options.granularity = (enum granularity)g;
+                options.prompt_tokens = 0;
                 if (!tie) options.tie = 0;
                 TEST_OK(items_build(&arena, tiny_graph(&arena, shape), machine_laptop(&arena), &o,
                                     &items));

@@ -13,7 +13,7 @@ static struct placement_options options_of(enum granularity granularity) {
     struct placement_options o = placement_options_default(4096);
     o.granularity = granularity;
     o.n_depths = 1, o.depths[0] = 0, o.weights[0] = 1;
-    o.tie = 0;
+    o.tie = 0, o.prompt_tokens = 0;
     return o;
 }
 
@@ -422,15 +422,65 @@ static void ties_go_to_the_better_prefill(void **state) {
         struct items *items = instance_random(&arena, &rng, &instance_dense, 3, 2);
         struct placement_options o = options_of(GRANULARITY_SHARD);
         int budget = items->total_quanta / 2;
+        instance_profile(items)->link.up_pinned = 1e7; /* copies are what a prefill waits for */
         const struct placement strict = solve(&arena, items, &o, budget);
-        o.tie = 0.01;
+        o.tie = 0.02;
         const struct placement tied = solve(&arena, items, &o, budget);
-        assert_true(tied.decode_s <= strict.decode_s * (1 + 0.01 + 1e-6));
+        assert_true(tied.decode_s <= strict.decode_s * (1 + 0.02 + 1e-6));
         assert_no_worse(tied.prefill_s, strict.prefill_s, "prefill", budget);
         n_better += tied.prefill_s < strict.prefill_s * 0.999;
         arena_free(&arena);
     }
     assert_true(n_better > 0);
+}
+
+static void a_longer_prompt_leaves_less_on_the_host(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 19);
+    int n_better = 0;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        struct arena arena = {0};
+        struct items *items = instance_random(&arena, &rng, &instance_dense, 3, 2);
+        struct placement_options o = options_of((enum granularity)(repeat % 4));
+        int budget = items->total_quanta / 2;
+        double decode_s = 0, prefill_s = HUGE_VAL, first = 0;
+        instance_profile(items)->link.up_pinned = 1e7;
+        for (o.prompt_tokens = 0; o.prompt_tokens < 1000;
+             o.prompt_tokens = o.prompt_tokens * 8 + 1) {
+            const struct placement p = solve(&arena, items, &o, budget);
+            assert_no_worse(decode_s, p.decode_s, "decode", budget);
+            assert_no_worse(p.prefill_s, prefill_s, "prefill", budget);
+            decode_s = p.decode_s, prefill_s = p.prefill_s;
+            if (o.prompt_tokens == 0) first = prefill_s;
+        }
+        n_better += prefill_s < first * 0.999;
+        arena_free(&arena);
+    }
+    assert_true(n_better > 0);
+}
+
+/* Host caches make the CPU compute attention in prefill: a copy of the weights cannot help. */
+static void caches_on_the_host_cost_prefill(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct rng rng;
+    rng_seed(&rng, 18);
+    struct items *items = instance_random(&arena, &rng, &instance_dense, 2, 2);
+    struct placement_options o = options_of(GRANULARITY_SHARD);
+    struct placement *p = placement_whole(&arena, items, &o, SIDE_GPU);
+    double before = p->prefill_s;
+    int attention = items->blocks[0].first + 3;
+    instance_profile(items)->link.up_pinned = 1e12;
+    p->homes[0] = SIDE_CPU; /* a product: copied in no time */
+    placement_finish(items, &o, p);
+    assert_near(p->prefill_s, before, "a product on the host", 0);
+    items->items[attention].kv_bytes = 4096;
+    p->homes[attention] = SIDE_CPU;
+    placement_finish(items, &o, p);
+    double here = items_time(items, attention, SIDE_CPU, o.prefill_tokens, o.prefill_depth, 1);
+    assert_true(p->prefill_s > before + here * 0.5);
+    arena_free(&arena);
 }
 
 static void popular_experts_are_resident(void **state) {
@@ -540,6 +590,8 @@ int main(void) {
         cmocka_unit_test(layers_and_experts_stay_together),
         cmocka_unit_test(what_is_fixed_is_obeyed),
         cmocka_unit_test(ties_go_to_the_better_prefill),
+        cmocka_unit_test(a_longer_prompt_leaves_less_on_the_host),
+        cmocka_unit_test(caches_on_the_host_cost_prefill),
         cmocka_unit_test(popular_experts_are_resident),
         cmocka_unit_test(divided_experts_take_the_mean_of_the_longer_side),
         cmocka_unit_test(a_placement_is_a_legal_plan),

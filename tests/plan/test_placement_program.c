@@ -77,7 +77,7 @@ static void compare(enum granularity granularity, const struct tiny_shape *shape
         const struct items *items = instance_random(&arena, &rng, shape, n_layers, 4);
         struct placement_options o = placement_options_default(4096);
         o.granularity = granularity;
-        o.n_depths = 1, o.depths[0] = 0, o.weights[0] = 1, o.tie = 0;
+        o.n_depths = 1, o.depths[0] = 0, o.weights[0] = 1, o.prompt_tokens = 0, o.tie = 0;
         int quanta = 1 + (int)rng_below(&rng, (uint32_t)items->total_quanta);
         int64_t budget = quanta * items->quantum_bytes;
         struct placement *found;
