@@ -27,15 +27,6 @@ struct solver {
 
 /* ---- objectives ---- */
 
-/* A chunk of a prompt, of which one row is wanted. */
-static struct term prefill_term(const struct placement_options *o, double weight) {
-    return (struct term){.weight = weight,
-                         .n_tokens = o->prefill_tokens,
-                         .n_rows = 1,
-                         .depth = o->prefill_depth,
-                         .streamed = true};
-}
-
 static struct objective decode_objective(const struct placement_options *o) {
     struct objective out = {.n_terms = o->n_depths};
     for (int i = 0; i < o->n_depths; i++)
@@ -282,16 +273,6 @@ static void solve_for(struct arena *arena, const struct items *items,
     solve(&s, budgets, n, out, found);
 }
 
-/* What a chunk of a prompt costs by what is on the host, see struct term. */
-static double host_cost(const struct items *items, const struct placement_options *o,
-                        const struct placement *p) {
-    struct term t = prefill_term(o, 1);
-    double s = 0;
-    for (int i = 0; i < items->n_items; i++)
-        s += choices_host_time(items, i, &t, placement_host_share(items, p, i));
-    return s;
-}
-
 /* A placement no more than `tie` slower that is better at prefill. Whatever minimises decode plus
  * tie * decode / host cost (of the best one) times host cost is: its decode is at most 1 + tie
  * times the best, and less is on the host. */
@@ -301,7 +282,7 @@ static void better_prefill(struct arena *arena, const struct items *items,
     struct objective objective = decode_objective(o);
     struct placement *other = ARENA_ARRAY(arena, struct placement, n);
     bool *found = ARENA_ARRAY(arena, bool, n);
-    double cost = host_cost(items, o, &out[0]);
+    double cost = placement_host_cost(items, o, &out[0]);
     if (o->tie <= 0 || o->prompt_tokens > 0 || !(cost > 0)) return;
     objective.terms[objective.n_terms++] = prefill_term(o, o->tie * out[0].decode_s / cost);
     solve_for(arena, items, o, &objective, budgets, n, other, found);

@@ -52,8 +52,9 @@ struct placement {
     uint8_t **residents; /* (n_blocks) NULL but for divided experts: (n_experts) 1: on the GPU */
     int quanta;          /* of the grid, on the GPU; at most the budget */
     int64_t gpu_bytes;   /* exact */
-    double decode_s;     /* the objective */
+    double decode_s;     /* sum of weights[i] * time at depths[i] */
     double prefill_s;    /* of a chunk, the host's weights copied if that is faster */
+    double objective_s;  /* decode_s, and what prompt_tokens add to it */
 };
 
 /*

@@ -79,6 +79,11 @@ static inline double term_lines(const struct items *items, int item, const struc
 /* What a share of an item costs a streamed round by being on the host: its copy, or an attention
  * computed there, where its cache is. */
 double choices_host_time(const struct items *items, int item, const struct term *t, double share);
+/* The same of all that a placement has on the host, for a chunk of a prompt. */
+double placement_host_cost(const struct items *items, const struct placement_options *o,
+                           const struct placement *p);
+/* A chunk of a prompt, of which one row is wanted, in a streamed prefill. */
+struct term prefill_term(const struct placement_options *o, double weight);
 /* Time of a block divided so that the GPU has so many units; residents: of experts, else NULL.
  * *no_miss: how likely it is that the host has no part in it. */
 double choices_split_time(const struct items *items, int block, const struct term *t, int units,

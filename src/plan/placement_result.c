@@ -119,13 +119,29 @@ double placement_host_share(const struct items *items, const struct placement *p
     return 1 - hits / item->n_used;
 }
 
+struct term prefill_term(const struct placement_options *o, double weight) {
+    return (struct term){.weight = weight,
+                         .n_tokens = o->prefill_tokens,
+                         .n_rows = 1,
+                         .depth = o->prefill_depth,
+                         .streamed = true};
+}
+
+double placement_host_cost(const struct items *items, const struct placement_options *o,
+                           const struct placement *p) {
+    struct term t = prefill_term(o, 1);
+    double s = 0;
+    for (int i = 0; i < items->n_items; i++)
+        s += choices_host_time(items, i, &t, placement_host_share(items, p, i));
+    return s;
+}
+
 /* A chunk of a prompt: as it is placed, or with everything on the GPU but attention on host caches,
  * the host's weights copied at the same time; whichever is sooner. */
 static double prefill_time(const struct items *items, const struct placement_options *o,
                            const struct placement *p) {
     int n_tokens = o->prefill_tokens, depth = o->prefill_depth;
-    struct term t = {
-        .weight = 1, .n_tokens = n_tokens, .n_rows = 1, .depth = depth, .streamed = true};
+    struct term t = prefill_term(o, 1);
     double gpu = 0, copies = 0, caches = 0;
     for (int i = 0; i < items->n_items; i++) {
         double share = placement_host_share(items, p, i),
@@ -165,6 +181,10 @@ void placement_finish(const struct items *items, const struct placement_options 
         p->decode_s += options->weights[i] * placement_time(items, p, options->n_tokens,
                                                             options->n_tokens, options->depths[i]);
     p->prefill_s = prefill_time(items, options, p);
+    p->objective_s = p->decode_s;
+    if (options->prompt_tokens > 0)
+        p->objective_s += placement_host_cost(items, options, p) * options->prompt_tokens /
+                          options->prefill_tokens;
 }
 
 /* ---- by hand ---- */
