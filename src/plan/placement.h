@@ -90,3 +90,10 @@ int placement_splits(const struct items *items, const struct placement *p);
  * no plan (REQUIRE). In the arena. */
 struct plan *placement_plan(struct arena *arena, const struct items *items,
                             const struct placement *p, int n_devices, int cpu, int gpu);
+/* The other way: the placement that a plan is, on the same items; what is streamed lives on the
+ * host. Errors: UNSUPPORTED, naming the operator, for what no placement is: operators cut by
+ * themselves, or devices besides the two. */
+MUST_CHECK ats_status placement_from_plan(struct arena *arena, const struct items *items,
+                                          const struct placement_options *options,
+                                          const struct plan *plan, int cpu, int gpu,
+                                          struct placement **out);

@@ -84,6 +84,8 @@ double placement_host_cost(const struct items *items, const struct placement_opt
                            const struct placement *p);
 /* A chunk of a prompt, of which one row is wanted, in a streamed prefill. */
 struct term prefill_term(const struct placement_options *o, double weight);
+/* Everything on the host, its sizes and times not set. In the arena. */
+struct placement *placement_blank(struct arena *arena, const struct items *items);
 /* Time of a block divided so that the GPU has so many units; residents: of experts, else NULL.
  * *no_miss: how likely it is that the host has no part in it. */
 double choices_split_time(const struct items *items, int block, const struct term *t, int units,

@@ -189,7 +189,7 @@ void placement_finish(const struct items *items, const struct placement_options 
 
 /* ---- by hand ---- */
 
-static struct placement *blank(struct arena *arena, const struct items *items) {
+struct placement *placement_blank(struct arena *arena, const struct items *items) {
     struct placement *p = ARENA_NEW(arena, struct placement);
     p->homes = ARENA_ARRAY(arena, uint8_t, items->n_items);
     p->units = ARENA_ARRAY(arena, int, items->n_blocks);
@@ -199,7 +199,7 @@ static struct placement *blank(struct arena *arena, const struct items *items) {
 
 struct placement *placement_whole(struct arena *arena, const struct items *items,
                                   const struct placement_options *options, enum side side) {
-    struct placement *p = blank(arena, items);
+    struct placement *p = placement_blank(arena, items);
     for (int i = 0; i < items->n_items; i++)
         p->homes[i] = (uint8_t)side;
     placement_finish(items, options, p);
@@ -208,7 +208,7 @@ struct placement *placement_whole(struct arena *arena, const struct items *items
 
 struct placement *placement_layers(struct arena *arena, const struct items *items,
                                    const struct placement_options *options, int n, bool last) {
-    struct placement *p = blank(arena, items);
+    struct placement *p = placement_blank(arena, items);
     int n_layers = 0, at = 0;
     for (int b = 0; b < items->n_blocks; b++)
         n_layers += b == 0 || items->blocks[b].layer != items->blocks[b - 1].layer;
@@ -221,69 +221,4 @@ struct placement *placement_layers(struct arena *arena, const struct items *item
     }
     placement_finish(items, options, p);
     return p;
-}
-
-/* ---- as a plan ---- */
-
-struct writer {
-    struct plan *plan;
-    const struct items *items;
-    const struct placement *p;
-    int cpu, gpu;
-};
-
-static enum axis whole_axis(const struct graph_op *op) {
-    if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
-    return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
-}
-
-static void add_part(struct writer *w, int op, int device, enum axis axis, int begin, int end) {
-    if (begin < end)
-        w->plan->parts[w->plan->n_parts++] = (struct plan_part){
-            .op = op, .device = device, .axis = axis, .begin = begin, .end = end};
-}
-
-static void add_whole(struct writer *w, int op, int device) {
-    const struct graph_op *o = &w->items->graph->ops[op];
-    add_part(w, op, device, whole_axis(o), 0, op_axis_length(w->items->graph, o, whole_axis(o)));
-}
-
-/* The GPU's units are the first, as the device order has them; of experts where they are. */
-static void add_divided(struct writer *w, const struct item *item) {
-    const struct graph_op *op = &w->items->graph->ops[item->op];
-    const struct items_block *b = &w->items->blocks[item->block];
-    const uint8_t *residents = w->p->residents[item->block];
-    int units = w->p->units[item->block], n = b->n_units, e = op->unit_elements;
-    bool gpu_first = residents ? residents[0] : w->gpu < w->cpu;
-    int border = gpu_first ? units : n - units;
-    for (int u = 0; residents && u < n; u++)
-        REQUIRE(residents[u] == ((u < border) == gpu_first));
-    add_part(w, item->op, gpu_first ? w->gpu : w->cpu, op->unit_axis, 0, border * e);
-    add_part(w, item->op, gpu_first ? w->cpu : w->gpu, op->unit_axis, border * e, n * e);
-}
-
-struct plan *placement_plan(struct arena *arena, const struct items *items,
-                            const struct placement *p, int n_devices, int cpu, int gpu) {
-    const struct graph *g = items->graph;
-    struct plan *plan = ARENA_NEW(arena, struct plan);
-    plan->n_devices = n_devices;
-    plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
-    plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
-    plan->parts = ARENA_ARRAY(arena, struct plan_part, 2 * (size_t)g->n_ops);
-    struct writer w = {plan, items, p, cpu, gpu};
-    for (int op = 0, i = 0; op < g->n_ops; op++) {
-        plan->first[op] = plan->n_parts;
-        if (!op_is_placed(&g->ops[op])) continue;
-        if (g->ops[op].kind == OP_EMBED) {
-            add_whole(&w, op, cpu);
-            continue;
-        }
-        const struct item *item = &items->items[i++];
-        if (p->units[item->block] > 0)
-            add_divided(&w, item);
-        else
-            add_whole(&w, op, p->homes[i - 1] == SIDE_GPU ? gpu : cpu);
-    }
-    plan->first[g->n_ops] = plan->n_parts;
-    return plan;
 }

@@ -558,9 +558,48 @@ static void a_placement_is_a_legal_plan(void **state) {
             n_parts += n;
         }
         assert_int_equal(plan->n_parts, n_parts + 1); /* and the embedding */
+        struct placement *back;
+        TEST_OK(placement_from_plan(&arena, items, &o, plan, 1 - gpu, gpu, &back));
+        assert_memory_equal(back->homes, p.homes, (size_t)items->n_items);
+        assert_memory_equal(back->units, p.units, sizeof *p.units * (size_t)items->n_blocks);
+        assert_int_equal(back->quanta, p.quanta);
+        assert_true(back->decode_s == p.decode_s);
         arena_free(&arena);
     }
     assert_true(n_divided > 0);
+}
+
+/* Of random plans some are placements, the others are refused by name. */
+static void a_plan_is_a_placement_or_says_why_not(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 20);
+    int n_read = 0, n_refused = 0;
+    for (int repeat = 0; repeat < 4 * REPEATS; repeat++) {
+        struct arena arena = {0};
+        struct items *items = instance_random(&arena, &rng, &instance_moe, 1, 3);
+        struct placement_options o = options_of(GRANULARITY_SHARD);
+        const struct plan *plan = plan_random(&arena, items->graph, 2, 1, repeat % 2 ? 2 : 0, &rng);
+        struct placement *p;
+        ats_status status = placement_from_plan(&arena, items, &o, plan, 0, 1, &p);
+        n_read += status == ATS_OK;
+        n_refused += status == ATS_UNSUPPORTED;
+        if (status != ATS_OK) assert_null(p);
+        if (status != ATS_OK) TEST_ERROR_HAS("cut");
+        for (int i = 0; p && i < items->n_items; i++) {
+            int op = items->items[i].op;
+            const struct plan_part *part = &plan->parts[plan->first[op]];
+            if (plan->first[op + 1] - plan->first[op] > 1) continue;
+            assert_int_equal(p->homes[i], part->device == 1 && !part->streamed);
+        }
+        bool third = false;
+        for (int k = 0; k < plan->n_parts; k++)
+            third = third || (plan->parts[k].device == 1 && plan->parts[k].op > 0);
+        if (third)
+            TEST_STATUS(placement_from_plan(&arena, items, &o, plan, 0, 2, &p), ATS_UNSUPPORTED);
+        arena_free(&arena);
+    }
+    assert_true(n_read > 0 && n_refused > 0);
 }
 
 static void device_changes_are_counted(void **state) {
@@ -595,6 +634,7 @@ int main(void) {
         cmocka_unit_test(popular_experts_are_resident),
         cmocka_unit_test(divided_experts_take_the_mean_of_the_longer_side),
         cmocka_unit_test(a_placement_is_a_legal_plan),
+        cmocka_unit_test(a_plan_is_a_placement_or_says_why_not),
         cmocka_unit_test(device_changes_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
