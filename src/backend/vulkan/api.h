@@ -36,6 +36,7 @@
     X(CreateBuffer)                                                                                \
     X(DestroyBuffer)                                                                               \
     X(BindBufferMemory)                                                                            \
+    X(GetBufferDeviceAddress)                                                                      \
     X(GetBufferMemoryRequirements)                                                                 \
     X(CreateShaderModule)                                                                          \
     X(DestroyShaderModule)                                                                         \

@@ -76,6 +76,7 @@ static void read_features(const struct vk_instance *i, const struct extensions *
     VkPhysicalDeviceFeatures2 all = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
                                      .pNext = &v11};
     i->GetPhysicalDeviceFeatures2(g->handle, &all);
+    g->address = v12.bufferDeviceAddress && !vk_disabled("address");
     g->fp16 = v12.shaderFloat16 && !vk_disabled("fp16");
     g->idot = has_dot && dot.shaderIntegerDotProduct && !vk_disabled("idot");
     if (!v12.timelineSemaphore) g->lacks = "it has no timeline semaphores";

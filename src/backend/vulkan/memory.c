@@ -56,17 +56,24 @@ static VkResult map_block(struct vulkan *v, int type, enum vk_place place, struc
 static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_block *b) {
     VkBufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = b->bytes, .usage = USAGE};
+    if (place == PLACE_ADDRESSED) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
     VkResult result = v->f.CreateBuffer(v->device, &info, NULL, &b->buffer);
     if (result < 0) return result;
     VkMemoryRequirements needs;
     v->f.GetBufferMemoryRequirements(v->device, b->buffer, &needs);
     int type = best_type(v, place, needs.memoryTypeBits);
     if (type < 0) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                       .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     VkMemoryAllocateInfo memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                   .pNext = place == PLACE_ADDRESSED ? &flags : NULL,
                                    .allocationSize = needs.size,
                                    .memoryTypeIndex = (uint32_t)type};
     if ((result = allocate(v, &memory, &b->memory)) < 0) return result;
     if ((result = v->f.BindBufferMemory(v->device, b->buffer, b->memory, 0)) < 0) return result;
+    VkBufferDeviceAddressInfo at = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                    .buffer = b->buffer};
+    if (place == PLACE_ADDRESSED) b->address = v->f.GetBufferDeviceAddress(v->device, &at);
     return map_block(v, type, place, b);
 }
 
@@ -89,10 +96,10 @@ ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_place place, co
         return fail(ATS_NO_MEMORY, "%s: %s needs %zu bytes, one allocation takes %llu", v->name,
                     what, bytes, (unsigned long long)v->gpu.max_allocation);
     }
-    if (place == PLACE_DEVICE) TRY(check_budget(v, out->bytes, what));
+    if (place != PLACE_HOST) TRY(check_budget(v, out->bytes, what));
     VkResult result = fill_block(v, place, out);
     if (result >= 0) {
-        out->counted = place == PLACE_DEVICE;
+        out->counted = place != PLACE_HOST;
         v->device_bytes += out->counted ? out->bytes : 0;
         return ATS_OK;
     }
@@ -164,7 +171,7 @@ ats_status vk_view_open(const struct vulkan *v, const struct vk_block *block, si
                             .offset = begin,
                             .range = end - begin,
                             .word = (int32_t)((offset - begin) / 4)};
-    if (end - begin <= v->gpu.max_range) return ATS_OK;
+    if (end - begin <= v->gpu.max_range || block->address) return ATS_OK;
     return fail(ATS_UNSUPPORTED, "%s: %s has %zu bytes, a shader sees at most %llu", v->name, what,
                 bytes, (unsigned long long)v->gpu.max_range);
 }

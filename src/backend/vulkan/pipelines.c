@@ -62,8 +62,14 @@ static const uint32_t route_words[] =
 static const uint32_t kv_store_words[] =
 #include "kv_store.inc"
     ;
+static const uint32_t kv_store_address_words[] =
+#include "kv_store_address.inc"
+    ;
 static const uint32_t attention_words[] =
 #include "attention.inc"
+    ;
+static const uint32_t attention_address_words[] =
+#include "attention_address.inc"
     ;
 static const uint32_t attention_merge_words[] =
 #include "attention_merge.inc"

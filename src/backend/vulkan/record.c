@@ -166,7 +166,8 @@ static ats_status describe(const struct vk_builder *b, const struct vk_dispatch 
     VkWriteDescriptorSet writes[VK_MAX_BINDINGS];
     for (uint32_t i = 0; i < VK_MAX_BINDINGS; i++) {
         /* what a shader names must be there, even if its constants say that it is not read */
-        const struct vk_view *view = &d->views[d->bound[i] ? i : 0];
+        bool shown = d->bound[i] && d->views[i].range <= v->gpu.max_range; /* else by address */
+        const struct vk_view *view = &d->views[shown ? i : 0];
         buffers[i] = (VkDescriptorBufferInfo){view->buffer, view->offset, view->range};
         writes[i] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
                                            .dstSet = *out,

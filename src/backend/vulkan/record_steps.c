@@ -152,6 +152,13 @@ static ats_status add_product(struct vk_builder *b, const struct step *s) {
 
 /* ---- attention ---- */
 
+/* Behind all else that is pushed. */
+static void push_address(struct vk_dispatch *d, const struct vk_block *block) {
+    if (!block->address) return;
+    vk_push_int(d, (int32_t)(uint32_t)block->address);
+    vk_push_int(d, (int32_t)(uint32_t)(block->address >> 32));
+}
+
 static ats_status add_store(struct vk_builder *b, const struct step *s, int in, enum kv_type type,
                             const struct vk_block *block, size_t bytes) {
     struct vk_dispatch *d = vk_start(b);
@@ -166,8 +173,9 @@ static ats_status add_store(struct vk_builder *b, const struct step *s, int in, 
     vk_push_int(d, s->op->p.attention.kv_class);
     TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
     vk_bind(d, 2, view, true);
+    push_address(d, block);
     const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type};
-    return vk_finish(b, d, SHADER_KV_STORE, constants,
+    return vk_finish(b, d, block->address ? SHADER_KV_STORE_ADDRESS : SHADER_KV_STORE, constants,
                      vk_groups_of(heads * vk_groups_of(dim, 32), lanes), false, 1);
 }
 
@@ -246,11 +254,15 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, sinks.word);
     vk_push_int(d, b->first);
     vk_push_int(d, a->kv_class);
+    if (kv->k.address) vk_push_int(d, kv->layout.n_pages);
+    push_address(d, &kv->k);
+    push_address(d, &kv->v);
     const int32_t constants[VK_MAX_CONSTANTS] = {
         b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
         s->weight && !one, one};
     struct vk_grid grid = {.x = n_heads, .lines = LINES_TOKENS, .tile = 1, .ranges = one};
-    TRY(vk_finish_grid(b, d, SHADER_ATTENTION, constants, grid));
+    TRY(vk_finish_grid(b, d, kv->k.address ? SHADER_ATTENTION_ADDRESS : SHADER_ATTENTION, constants,
+                       grid));
     return one ? add_merge(b, s, n_heads, partial) : ATS_OK;
 }
 

@@ -141,9 +141,10 @@ ats_status vk_kv_open(struct backend *b, const struct kv_layout *l, struct backe
     kv->layout = *l;
     kv->k_page = rows * kv_row_bytes(l->type_k, l->head_dim);
     kv->v_page = rows * kv_row_bytes(l->type_v, l->head_dim);
-    ats_status status = vk_block_open(v, n * kv->k_page, PLACE_DEVICE, "a KV cache", &kv->k);
-    if (status == ATS_OK)
-        status = vk_block_open(v, n * kv->v_page, PLACE_DEVICE, "a KV cache", &kv->v);
+    bool fits = n * max_size(kv->k_page, kv->v_page) <= v->gpu.max_range;
+    enum vk_place place = fits || !v->gpu.address ? PLACE_DEVICE : PLACE_ADDRESSED;
+    ats_status status = vk_block_open(v, n * kv->k_page, place, "a KV cache", &kv->k);
+    if (status == ATS_OK) status = vk_block_open(v, n * kv->v_page, place, "a KV cache", &kv->v);
     if (status == ATS_OK) {
         *out = kv;
         return ATS_OK;

@@ -401,7 +401,8 @@ static ats_status create_device(struct vulkan *v) {
     VkPhysicalDeviceVulkan12Features v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .pNext = v->gpu.idot ? &dot : NULL,
-        .timelineSemaphore = VK_TRUE};
+        .timelineSemaphore = VK_TRUE,
+        .bufferDeviceAddress = v->gpu.address};
     VkPhysicalDeviceVulkan11Features v11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
         .pNext = &v12,

@@ -43,6 +43,7 @@ struct vk_gpu {
     bool usable;     /* else `lacks` says why not */
     const char *lacks;
     bool fp16, idot, import, transfer_queue, host_vram, budget;
+    bool address;                    /* shaders reach memory by its address */
     bool idot_fast;                  /* the device says that it gains by it */
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
     uint32_t subgroup;
@@ -63,7 +64,7 @@ bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
 
-enum vk_place { PLACE_DEVICE, PLACE_HOST };
+enum vk_place { PLACE_DEVICE, PLACE_ADDRESSED, PLACE_HOST }; /* ADDRESSED: in shaders too */
 /* One allocation with one buffer over it. */
 struct vk_block {
     struct vk_block *next;
@@ -72,6 +73,7 @@ struct vk_block {
     size_t bytes, used;
     uint8_t *mapped; /* NULL: not reachable by the host */
     bool counted;    /* in vulkan.device_bytes */
+    uint64_t address;
 };
 /* Part of a buffer as a shader sees it. */
 struct vk_view {
@@ -116,6 +118,8 @@ struct backend_kv {
     X(ROPE, rope)                                                                                  \
     X(KV_STORE, kv_store)                                                                          \
     X(ATTENTION, attention)                                                                        \
+    X(KV_STORE_ADDRESS, kv_store_address)                                                          \
+    X(ATTENTION_ADDRESS, attention_address)                                                        \
     X(ATTENTION_MERGE, attention_merge)                                                            \
     X(GATED, gated)                                                                                \
     X(ADD, add)                                                                                    \

@@ -5,6 +5,11 @@
 #extension GL_EXT_shader_16bit_storage : require
 #include "common.glsl"
 #include "types.glsl"
+#ifdef BY_ADDRESS
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#include "cache.glsl"
+#endif
 layout(local_size_x_id = 0) in; /* LANES, a power of two */
 layout(constant_id = 1) const int LANES = 8;
 layout(constant_id = 2) const int DIM = 64;
@@ -27,10 +32,21 @@ layout(push_constant) uniform Push {
     int sinks_off;
     int first; /* token */
     int kv_class;
+#ifdef BY_ADDRESS
+    int n_pages;
+    uint k_low, k_high, v_low, v_high;
+#endif
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Query {
     float query[];
 };
+#ifdef BY_ADDRESS
+#define k_words  FLOATS_AT(uvec2(p.k_low, p.k_high))
+#define k_codes  INTS_AT(uvec2(p.k_low, p.k_high))
+#define k_halves HALVES_AT(uvec2(p.k_low, p.k_high))
+#define v_words  FLOATS_AT(uvec2(p.v_low, p.v_high))
+#define v_halves HALVES_AT(uvec2(p.v_low, p.v_high))
+#else
 layout(std430, set = 0, binding = 2) readonly buffer KeyWords {
     float k_words[];
 };
@@ -43,12 +59,24 @@ layout(std430, set = 0, binding = 3) readonly buffer ValueWords {
 layout(std430, set = 0, binding = 3) readonly buffer ValueHalves {
     uint16_t v_halves[];
 };
+#endif
 layout(std430, set = 0, binding = 4) writeonly buffer Out {
     float out_[];
 };
 layout(std430, set = 0, binding = 5) readonly buffer Sinks {
     float sinks[];
 };
+
+/* Page that holds key k of token t's sequence. Memory by address has no borders, and Mesa's software
+ * device reads for lanes that are switched off: theirs are any numbers. */
+int page_of(int t, int k) {
+#ifdef BY_ADDRESS
+    return clamp(round_page(p.kv_class, p.first + t, k), 0, p.n_pages - 1);
+#else
+    return round_page(p.kv_class, p.first + t, k);
+#endif
+}
+
 shared float q[DIM];
 shared float score[RANGE];
 shared float part[LANES];
@@ -111,7 +139,7 @@ void main() {
         float most = -3e38, exps = 0.0;
         barrier();
         for (int k = begin + lane; k < end; k += LANES) {
-            int row = ((round_page(p.kv_class, p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((page_of(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float dot_ = 0.0;
             for (int c = 0; c < DIM; c++)
                 dot_ = fma(q[c], key(row, c), dot_);
@@ -131,7 +159,7 @@ void main() {
         for (int i = 0; i < MINE; i++)
             mine[i] = 0.0;
         for (int k = begin; k < end; k++) {
-            int row = ((round_page(p.kv_class, p.first + t, k) * p.n_kv_heads + head) << 6) + (k & 63);
+            int row = ((page_of(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
             float e = score[k - start];
             for (int i = 0; i < MINE; i++)
                 if (lane + i * LANES < DIM) mine[i] = fma(e, value(row, lane + i * LANES), mine[i]);

@@ -4,6 +4,11 @@
 #extension GL_EXT_shader_16bit_storage : require
 #include "common.glsl"
 #include "types.glsl"
+#ifdef BY_ADDRESS
+#extension GL_EXT_buffer_reference : require
+#extension GL_EXT_buffer_reference_uvec2 : require
+#include "cache.glsl"
+#endif
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int TYPE = KV_F16;
 
@@ -12,16 +17,24 @@ layout(push_constant) uniform Push {
     int n_heads, head_dim;
     int first; /* token */
     int kv_class;
+#ifdef BY_ADDRESS
+    uint low, high;
+#endif
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer In {
     float x[];
 };
+#ifdef BY_ADDRESS
+#define words  FLOATS_AT(uvec2(p.low, p.high))
+#define halves HALVES_AT(uvec2(p.low, p.high))
+#else
 layout(std430, set = 0, binding = 2) writeonly buffer Words {
     float words[];
 };
 layout(std430, set = 0, binding = 2) writeonly buffer Halves {
     uint16_t halves[];
 };
+#endif
 
 void store_q8(int row, int c, int from) {
     int to = row * (p.head_dim / 32 * 17) + c / 32 * 17;
