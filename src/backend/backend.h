@@ -115,7 +115,7 @@ weight_source_bytes(const struct weight_source *s) { /* as the file has them */
     return dtype_row_bytes(s->dtype, s->n_cols) * s->n_rows * weight_matrices(s);
 }
 
-/* Inside a page [kv_head][64][head_dim], K and V apart. */
+/* Inside a page [kv_head][64 positions], K and V apart (backend/kv_layout.h). */
 struct kv_layout {
     enum kv_type type_k, type_v;
     int n_kv_heads, head_dim;

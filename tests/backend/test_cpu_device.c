@@ -3,6 +3,8 @@
  */
 #include "rig.h"
 
+#include "backend/kv_layout.h"
+
 #ifdef DEVICE_IS_VULKAN
 #define DEVICE "vulkan"
 #else
@@ -435,6 +437,34 @@ static void kv_sizes_are_those_of_their_rows(void **state) {
     assert_string_equal(kv_type_name(KV_TYPE_COUNT), "?");
 }
 
+static void keys_of_sixteen_positions_stand_side_by_side(void **state) {
+    (void)state;
+    assert_int_equal(kv_key_at(KV_F32, 64, 19, 5), 16 * 256 + (5 * 16 + 3) * 4);
+    assert_int_equal(kv_key_at(KV_F16, 64, 19, 5), 16 * 128 + (5 * 16 + 3) * 2);
+    assert_int_equal(kv_key_at(KV_Q8_0, 64, 19, 5), 16 * 68 + 64 + 3 * 4 + 1);
+    assert_int_equal(kv_key_scale_at(64, 19, 31), 16 * 68 + 64 * 16 + 3 * 2);
+    assert_int_equal(kv_key_scale_at(64, 19, 32), 16 * 68 + 64 * 16 + 16 * 2 + 3 * 2);
+    for (enum kv_type type = KV_F32; type < KV_TYPE_COUNT; type++) {
+        size_t row_bytes = kv_row_bytes(type, 64);
+        uint8_t keys[64 * 256], row[256]; /* each byte of all positions is written once */
+        memset(keys, 0, sizeof keys);
+        memset(row, 1, sizeof row);
+        for (int slot = 0; slot < 64; slot++)
+            kv_key_put(type, 64, row, keys, slot);
+        for (size_t i = 0; i < sizeof keys; i++)
+            assert_int_equal(keys[i], i < 64 * row_bytes);
+        for (size_t i = 0; i < row_bytes; i++)
+            row[i] = (uint8_t)(i + 2);
+        kv_key_put(type, 64, row, keys, 19);
+        size_t bytes = type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1;
+        for (int c = 0; c < 64; c++) {
+            size_t from = type == KV_Q8_0 ? (size_t)(c / 32 * 34 + 2 + c % 32) : (size_t)c * bytes;
+            assert_memory_equal(keys + kv_key_at(type, 64, 19, c), row + from, bytes);
+        }
+        if (type == KV_Q8_0) assert_memory_equal(keys + kv_key_scale_at(64, 19, 40), row + 34, 2);
+    }
+}
+
 #endif
 
 #ifdef DEVICE_IS_VULKAN
@@ -552,6 +582,7 @@ int main(void) {
         cmocka_unit_test(memory_that_is_not_there_is_a_status),
         cmocka_unit_test(instruction_sets_are_levels),
         cmocka_unit_test(kv_sizes_are_those_of_their_rows),
+        cmocka_unit_test(keys_of_sixteen_positions_stand_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,8 +163,8 @@ struct bench_heads {
 static void scores_once(void *context, int call) {
     struct bench_heads *h = context;
     (void)call;
-    h->k->attn_scores[h->type](h->q, h->head_dim, h->n_q, h->kv, h->row_bytes, h->n_keys,
-                               h->head_dim, 0.125f, h->scores, h->n_keys);
+    h->k->attn_scores[h->type](h->q, h->head_dim, h->n_q, h->kv, h->n_keys, h->head_dim, 0.125f,
+                               h->scores, h->n_keys);
 }
 
 static void values_once(void *context, int call) {

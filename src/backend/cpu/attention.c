@@ -7,6 +7,7 @@
  * queries at a time: the same operations on the same numbers, so the same bits.
  */
 #include "backend/cpu/cpu_internal.h"
+#include "backend/kv_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -117,8 +118,10 @@ void cpu_attn_store(struct cpu_run *r, const struct phase *p, int thread, int n_
         int position = run->position + token - run->token_begin;
         int page = run->pages[params(s)->kv_class][position >> KV_PAGE_TOKENS_LOG2];
         int slot = position & ((1 << KV_PAGE_TOKENS_LOG2) - 1);
-        c->k.kv_store[kv->layout.type_k](span_at(c, &s->in[1], token, column),
-                                         kv_row(kv, kv->memory, kv->k_row, page, head, slot), dim);
+        float *row = c->scratch[thread].attn;
+        c->k.kv_store[kv->layout.type_k](span_at(c, &s->in[1], token, column), row, dim);
+        kv_key_put(kv->layout.type_k, dim, row, kv_row(kv, kv->memory, kv->k_row, page, head, 0),
+                   slot);
         c->k.kv_store[kv->layout.type_v](span_at(c, &s->in[2], token, column),
                                          kv_row(kv, kv->v, kv->v_row, page, head, slot), dim);
     }
@@ -165,7 +168,7 @@ static void run_range(const struct cpu *c, struct tile *t, int range) {
         int page = pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
         c->k.attn_scores[kv->layout.type_k](t->q, dim, t->n_q,
                                             kv_row(kv, kv->memory, kv->k_row, page, t->head, 0),
-                                            kv->k_row, min_int(page_tokens, n_keys - k), dim,
+                                            min_int(page_tokens, n_keys - k), dim,
                                             params(t->step)->scale, t->scores + k, ATTN_RANGE);
     }
     for (int j = 0; j < t->n_q; j++)

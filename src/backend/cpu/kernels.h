@@ -72,11 +72,11 @@ typedef void matmul_packed_bf16_fn(const uint8_t *packed, int group_begin, int g
                                    int n_rows, int n_cols, const uint16_t *x, int64_t x_stride,
                                    int n_tokens, float *out, int64_t out_stride, void *scratch);
 
-/* One query group against one run of keys: n_q query rows that share a KV head, n_keys rows of K
- * (k_row_bytes apart). scores[j * score_stride + i] = scale * <q_j, k_i>. */
-typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k,
-                            size_t k_row_bytes, int n_keys, int head_dim, float scale,
-                            float *scores, int64_t score_stride);
+/* One query group against the first n_keys keys of a page: n_q query rows that share a KV head; k:
+ * the head's keys as backend/kv_layout.h says, read in whole groups.
+ * scores[j * score_stride + i] = scale * <q_j, k_i>. */
+typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k, int n_keys,
+                            int head_dim, float scale, float *scores, int64_t score_stride);
 /* acc[j * acc_stride + c] += sum over i ascending of p[j * p_stride + i] * v_i[c]. */
 typedef void attn_values_fn(const float *p, int64_t p_stride, int n_q, const void *v,
                             size_t v_row_bytes, int n_keys, int head_dim, float *acc,
@@ -104,7 +104,8 @@ struct kernels {
     void (*round_bf16)(const float *x, int n_cols, uint16_t *out);
     attn_scores_fn *attn_scores[KV_TYPE_COUNT];
     attn_values_fn *attn_values[KV_TYPE_COUNT];
-    /* Q8_0: struct block_q8_0 with the rounding of quantise_q8 and d = half(max|x| / 127) */
+    /* One position of a head as V has it (K's goes on by kv_key_put).
+     * Q8_0: struct block_q8_0 with the rounding of quantise_q8 and d = half(max|x| / 127) */
     void (*kv_store[KV_TYPE_COUNT])(const float *x, void *row, int head_dim);
     /* p[i] = exp(p[i] - max), returns the sum in ascending fixed order (lanes allowed) */
     float (*exp_sum)(float *p, int n, float max);

@@ -11,6 +11,8 @@
 
 #include "backend/cpu/kernels_body_float.h"
 
+#include "backend/cpu/kernels_body_keys.h"
+
 #include "backend/cpu/kernels_body_bf16.h"
 
 #include "backend/cpu/kernels_body_vector.h"

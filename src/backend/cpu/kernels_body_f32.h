@@ -1,6 +1,6 @@
 /*
- * Products of class f32 and attention scores: rows of any type become floats in a panel of columns,
- * which tiles of float tokens run over. Included by a kernels_ISA.c after kernels_body_unpack.h.
+ * Products of class f32: rows of any type become floats in a panel of columns, which tiles of float
+ * tokens run over (kernels_body_keys.h takes them for attention scores). Included by a kernels_ISA.c after kernels_body_unpack.h.
  *
  * Order of one output: for each 32 columns ascending a chain of fma from 0; the 32-sums are added
  * up in order.
@@ -355,21 +355,3 @@ _Static_assert(FLOAT_SCRATCH(FLOAT_CHUNK) * sizeof(float) <= PACKED_SCRATCH_BYTE
 FLOAT_WEIGHT_MAP(MATMUL_F32)
 Q8_WEIGHT_MAP(MATMUL_F32)
 #undef MATMUL_F32
-
-/* Query rows that share a panel of keys, whose scratch is on the stack. */
-#define SCORE_CHUNK (4 * FLOAT_TOKENS)
-
-#define ATTN_SCORES(lower)                                                                         \
-    static void attn_scores_##lower(const float *q, int64_t q_stride, int n_q, const void *k,      \
-                                    size_t k_row_bytes, int n_keys, int head_dim, float scale,     \
-                                    float *scores, int64_t score_stride) {                         \
-        vf scratch[FLOAT_SCRATCH(SCORE_CHUNK) / LANES];                                            \
-        const struct f32_weights keys = {f32_fill_##lower, k,     k_row_bytes, n_keys,             \
-                                         head_dim,         scale, true};                           \
-        f32_product(&keys, (struct f32_view){q, q_stride}, n_q, SCORE_CHUNK, scores, score_stride, \
-                    (float *)(void *)scratch);                                                     \
-    }
-ATTN_SCORES(f32)
-ATTN_SCORES(f16)
-ATTN_SCORES(q8_0)
-#undef ATTN_SCORES

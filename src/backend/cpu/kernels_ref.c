@@ -1,5 +1,6 @@
 /* The plain-C reference of the float kernels, in the order of the formula. */
 #include "backend/cpu/kernels_isa.h"
+#include "backend/kv_layout.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,15 +49,26 @@ static float kv_at(enum kv_type type, const void *row, int i) {
     return half_to_float(block->d) * block->qs[i % QK_SMALL];
 }
 
+static float key_at(enum kv_type type, const uint8_t *keys, int head_dim, int slot, int i) {
+    const uint8_t *at = keys + kv_key_at(type, head_dim, slot, i);
+    if (type == KV_F32) {
+        float x;
+        memcpy(&x, at, sizeof x);
+        return x;
+    }
+    uint16_t half;
+    memcpy(&half, type == KV_F16 ? at : keys + kv_key_scale_at(head_dim, slot, i), sizeof half);
+    return type == KV_F16 ? half_to_float(half) : half_to_float(half) * (int8_t)*at;
+}
+
 static void attn_scores(enum kv_type type, const float *q, int64_t q_stride, int n_q, const void *k,
-                        size_t k_row_bytes, int n_keys, int head_dim, float scale, float *scores,
+                        int n_keys, int head_dim, float scale, float *scores,
                         int64_t score_stride) {
     for (int i = 0; i < n_keys; i++) {
-        const void *key = (const uint8_t *)k + (size_t)i * k_row_bytes;
         for (int j = 0; j < n_q; j++) {
             double sum = 0;
             for (int c = 0; c < head_dim; c++)
-                sum += (double)q[j * q_stride + c] * (double)kv_at(type, key, c);
+                sum += (double)q[j * q_stride + c] * (double)key_at(type, k, head_dim, i, c);
             scores[j * score_stride + i] = scale * (float)sum;
         }
     }
@@ -77,9 +89,9 @@ static void attn_values(enum kv_type type, const float *p, int64_t p_stride, int
 
 #define KV(lower, upper)                                                                           \
     static void attn_scores_##lower(const float *q, int64_t q_stride, int n_q, const void *k,      \
-                                    size_t k_row_bytes, int n_keys, int head_dim, float scale,     \
-                                    float *scores, int64_t score_stride) {                         \
-        attn_scores(KV_##upper, q, q_stride, n_q, k, k_row_bytes, n_keys, head_dim, scale, scores, \
+                                    int n_keys, int head_dim, float scale, float *scores,          \
+                                    int64_t score_stride) {                                        \
+        attn_scores(KV_##upper, q, q_stride, n_q, k, n_keys, head_dim, scale, scores,              \
                     score_stride);                                                                 \
     }                                                                                              \
     static void attn_values_##lower(const float *p, int64_t p_stride, int n_q, const void *v,      \

@@ -174,7 +174,7 @@ static ats_status add_store(struct vk_builder *b, const struct step *s, int in, 
     TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
     vk_bind(d, 2, view, true);
     push_address(d, block);
-    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type};
+    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type, block == &s->kv->k};
     return vk_finish(b, d, block->address ? SHADER_KV_STORE_ADDRESS : SHADER_KV_STORE, constants,
                      vk_groups_of(heads * vk_groups_of(dim, 32), lanes), false, 1);
 }

@@ -1,5 +1,6 @@
 /* One query head of one token over its sequence's pages, with a streaming softmax: fixed ranges of
- * 256 keys, merged in order. Lanes share the keys of a range for scores, the columns for values. */
+ * 256 keys, merged in order. Lanes share the keys of a range for scores, the columns for values, so
+ * that neighbours read neighbours (backend/kv_layout.h). */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -53,6 +54,9 @@ layout(std430, set = 0, binding = 2) readonly buffer KeyWords {
 layout(std430, set = 0, binding = 2) readonly buffer KeyHalves {
     uint16_t k_halves[];
 };
+layout(std430, set = 0, binding = 2) readonly buffer KeyCodes {
+    int k_codes[];
+};
 layout(std430, set = 0, binding = 3) readonly buffer ValueWords {
     float v_words[];
 };
@@ -83,11 +87,25 @@ shared float part[LANES];
 
 float byte_of(uint pair, int c) { return float(bitfieldExtract(int(pair), 8 * (c & 1), 8)); }
 
-float key(int row, int c) {
-    if (TYPE_K == KV_F32) return k_words[row * DIM + c];
-    if (TYPE_K == KV_F16) return half_to_float(uint(k_halves[row * DIM + c]));
-    int at = row * (DIM / 32 * 17) + c / 32 * 17;
-    return half_to_float(uint(k_halves[at])) * byte_of(uint(k_halves[at + 1 + (c & 31) / 2]), c);
+/* <q, k> of the key that is `row` positions behind the pool's begin. */
+float score_of(int row) {
+    int lane = row & 15;
+    float sum = 0.0;
+    if (TYPE_K == KV_Q8_0) {
+        int group = (row >> 4) * (DIM / 32 * 136), scales = 2 * group + DIM * 8 + lane; /* words; halves */
+        float scale = 0.0;
+        for (int c = 0; c < DIM; c += 4) {
+            if (c % 32 == 0) scale = half_to_float(uint(k_halves[scales + c / 2]));
+            int word = k_codes[group + c * 4 + lane];
+            for (int i = 0; i < 4; i++)
+                sum = fma(q[c + i], scale * float(bitfieldExtract(word, 8 * i, 8)), sum);
+        }
+        return sum;
+    }
+    int at = (row & ~15) * DIM + lane;
+    for (int c = 0; c < DIM; c++, at += 16)
+        sum = fma(q[c], TYPE_K == KV_F32 ? k_words[at] : half_to_float(uint(k_halves[at])), sum);
+    return sum;
 }
 float value(int row, int c) {
     if (TYPE_V == KV_F32) return v_words[row * DIM + c];
@@ -140,9 +158,7 @@ void main() {
         barrier();
         for (int k = begin + lane; k < end; k += LANES) {
             int row = ((page_of(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
-            float dot_ = 0.0;
-            for (int c = 0; c < DIM; c++)
-                dot_ = fma(q[c], key(row, c), dot_);
+            float dot_ = score_of(row);
             score[k - start] = dot_ * p.scale;
             most = max(most, dot_ * p.scale);
         }

@@ -1,4 +1,5 @@
-/* Keys or values of a round into their pages: a lane up to 32 elements of a head of a token. */
+/* Keys or values of a round into their pages (backend/kv_layout.h): a lane up to 32 elements of a
+ * head of a token. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -11,6 +12,7 @@
 #endif
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int TYPE = KV_F16;
+layout(constant_id = 2) const bool KEYS = false; /* in groups of 16 positions */
 
 layout(push_constant) uniform Push {
     int in_off, in_stride;
@@ -37,16 +39,21 @@ layout(std430, set = 0, binding = 2) writeonly buffer Halves {
 #endif
 
 void store_q8(int row, int c, int from) {
-    int to = row * (p.head_dim / 32 * 17) + c / 32 * 17;
+    int pair = row * (p.head_dim / 32 * 17) + c / 32 * 17, scale = pair++;
+    if (KEYS) { /* in halves: 2 of a word of 4 columns, 16 words; the scales behind all words */
+        int group = (row >> 4) * (p.head_dim / 32 * 272), lane = row & 15;
+        pair = group + c * 8 + lane * 2;
+        scale = group + p.head_dim * 8 + c / 2 + lane;
+    }
     float most = 0.0;
     for (int i = 0; i < 32; i++)
         most = max(most, abs(x[from + i]));
     bool zero = most < Q8_MIN_MAX;
     float inverse = zero ? 0.0 : divide(127.0, most);
-    halves[to] = uint16_t(half_from_float(zero ? 0.0 : divide(most, 127.0)));
+    halves[scale] = uint16_t(half_from_float(zero ? 0.0 : divide(most, 127.0)));
     for (int i = 0; i < 16; i++) {
         int low = int(roundEven(x[from + 2 * i] * inverse)), high = int(roundEven(x[from + 2 * i + 1] * inverse));
-        halves[to + 1 + i] = uint16_t(uint(low & 255) | uint(high & 255) << 8);
+        halves[KEYS ? pair + i / 2 * 32 + i % 2 : pair + i] = uint16_t(uint(low & 255) | uint(high & 255) << 8);
     }
 }
 
@@ -61,10 +68,15 @@ void main() {
         store_q8(row, c, from);
         return;
     }
-    for (int i = 0; i < min(32, p.head_dim - c); i++) {
+    int to = row * p.head_dim + c, step = 1;
+    if (KEYS) {
+        to = (row & ~15) * p.head_dim + c * 16 + (row & 15);
+        step = 16;
+    }
+    for (int i = 0; i < min(32, p.head_dim - c); i++, to += step) {
         if (TYPE == KV_F32)
-            words[row * p.head_dim + c + i] = x[from + i];
+            words[to] = x[from + i];
         else
-            halves[row * p.head_dim + c + i] = uint16_t(half_from_float(x[from + i]));
+            halves[to] = uint16_t(half_from_float(x[from + i]));
     }
 }
