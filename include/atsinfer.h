@@ -137,6 +137,28 @@ ATS_API ATS_MUST_CHECK ats_status ats_file_describe(const char *path, char **jso
 ATS_API char *ats_machine_describe(void);
 ATS_API void ats_free(void *p);
 
+/* A model on a described machine, in virtual time: what is placed where, what is streamed, and how
+ * fast it would be. Nothing is loaded, no device is touched. */
+typedef struct ats_simulation {
+    const char *model;   /* a GGUF file, of which the header is read, or a shape (shapes/X.json) */
+    const char *machine; /* machines/X.json, or a profile that was measured */
+    const char *granularity; /* "layer", "expert", "tensor", "shard" (NULL) */
+    const char *transfer;    /* "none", "paper", "ours" (NULL) */
+    bool paper_moe;          /* tensor: experts are placed by the paper's rule */
+    int vram_mib;            /* for weights, KV, buffers and slots; 0: what the machine file says */
+    int n_ctx;               /* KV is reserved for it; 0: 4096 */
+    int n_prompt;            /* tokens whose prefill is timed; 0: 2048 */
+    int depth;               /* tokens before the one whose decode is timed; 0: n_prompt */
+    int n_batch;             /* of a chunk; 0: chosen */
+    int n_slots;             /* < 0: chosen among 0, 2 and 4 */
+    double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
+                                   choices; 0: the shape's, else 1, which is uniform */
+    bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk */
+} ats_simulation;
+ATS_API void ats_simulation_default(ats_simulation *s);
+/* *json owned (ats_free): one object. Errors: BAD_ARGUMENT, BAD_FILE, UNSUPPORTED, IO. */
+ATS_API ATS_MUST_CHECK ats_status ats_simulate(const ats_simulation *s, char **json);
+
 typedef struct ats_stats {
     uint64_t load_ns;                      /* ats_engine_open, whole */
     uint64_t n_prefill_tokens, prefill_ns; /* rounds of more than one token a session */

@@ -22,11 +22,8 @@ double choices_host_time(const struct items *items, int i, const struct term *t,
     return share * items_active_bytes(items, i, lines) / items->profile->link.up_pinned;
 }
 
-/* What crosses to an item's device before it: floats a token, 0 if all it needs is there. `crossed`
- * has a bit for each item of the block whose result is on both sides, and the one above for the
- * entry: consumers of one value pay its copy once. */
-static double crossing_width(const struct items *items, const struct items_block *b, int i,
-                             uint32_t mask, int entry, uint32_t *crossed) {
+double choices_crossing_width(const struct items *items, const struct items_block *b, int i,
+                              uint32_t mask, int entry, uint32_t *crossed) {
     const struct item *item = &items->items[b->first + i];
     int device = mask >> i & 1, n_remote = 0;
     double width = 0;
@@ -58,7 +55,7 @@ double choices_path_time(const struct items *items, int block, const struct term
         if (!(mask >> i & 1)) s += choices_host_time(items, b->first + i, t, 1);
     for (int i = 0; i < b->n && !t->streamed; i++) {
         enum side side = mask >> i & 1 ? SIDE_GPU : SIDE_CPU;
-        double width = crossing_width(items, b, i, mask, entry, &crossed);
+        double width = choices_crossing_width(items, b, i, mask, entry, &crossed);
         if (width > 0) {
             double lines = term_lines(items, b->first + i, t);
             s += side == SIDE_GPU ? items_up_time(items, lines, width)

@@ -1,5 +1,5 @@
 /* What placement.c (the problem), placement_choices.c (what a block may do) and placement_dp.c (the
- * dynamic program over them) share; nobody else includes it but tests. */
+ * dynamic program over them) share; else schedule.c and tests include it, nobody. */
 #pragma once
 
 #include "plan/placement.h"
@@ -72,6 +72,11 @@ double choices_end(const struct items *items, const struct objective *o);
 /* Time of a block by itself for a term: items on the sides of `mask`, activations at `entry`. */
 double choices_path_time(const struct items *items, int block, const struct term *t, uint32_t mask,
                          int entry, int *exit, int *n_changes);
+/* What crosses to an item's device before it: floats a token, 0 if all it needs is there. `crossed`
+ * has a bit for each item of the block whose result is on both sides, and the one above for the
+ * entry: consumers of one value pay its copy once. */
+double choices_crossing_width(const struct items *items, const struct items_block *b, int i,
+                              uint32_t mask, int entry, uint32_t *crossed);
 /* Lines that an item works on. */
 static inline double term_lines(const struct items *items, int item, const struct term *t) {
     return items->items[item].rows ? t->n_rows : t->n_tokens;

@@ -1,0 +1,272 @@
+#include "plan/schedule.h"
+
+#include <math.h>
+
+#include "plan/placement_internal.h"
+
+/* Experts in use: above this share of them all are copied, and nothing waits for the choice. */
+#define MOST_EXPERTS 0.9
+/* Parts into which experts that a round chose, or a block, may be streamed at most. */
+#define MAX_UNITS 32
+/* What is larger passes through a slot in pieces. */
+#define MAX_SLOT_BYTES 268435456.0
+/* Values of the widest kind that live at once. */
+#define LIVE_VALUES 4
+
+struct chain {
+    struct arena *arena;
+    const struct items *items;
+    const struct placement *p;
+    const struct schedule_options *o;
+    struct term term;
+    struct transfer_item *out;
+    struct schedule_entry *entries;
+    int n;
+};
+
+static double lines_of(const struct chain *c, int i) {
+    return term_lines(c->items, i, &c->term);
+}
+
+static double time_of(const struct chain *c, int i, enum side side, double share) {
+    return items_time(c->items, i, side, lines_of(c, i), c->o->depth, share);
+}
+
+/* ---- what a streamed item copies ---- */
+
+/* The filled part of a cache goes up, and what the round adds comes down again. */
+static double kv_bytes(const struct chain *c, int i, double *down) {
+    const struct item *item = &c->items->items[i];
+    int64_t k = 0, v = 0, width = item->key.n_dims > 2 ? item->key.dims[1] * item->key.dims[2] : 0;
+    *down = 0;
+    if (item->kv_bytes == 0) return 0;
+    if (width == 0 || item->key.n_types < 2 || !dtype_row_size(item->key.types[0], width, &k) ||
+        !dtype_row_size(item->key.types[1], width, &v))
+        return (double)item->kv_bytes;
+    double seen = item->span > 0 ? fmin(c->o->depth, item->span) : c->o->depth;
+    *down = lines_of(c, i) * (double)(k + v);
+    return seen * (double)(k + v);
+}
+
+static bool shared(const struct chain *c) {
+    return c->items->profile->shared;
+}
+
+/* Adds item i's share to the entry and its seconds of the copy engine. */
+static void add_copy(const struct chain *c, int i, double share, struct schedule_entry *entry,
+                     struct transfer_item *t) {
+    const struct profile_link *l = &c->items->profile->link;
+    const struct item *item = &c->items->items[i];
+    double down, up = items_active_bytes(c->items, i, lines_of(c, i)) + kv_bytes(c, i, &down);
+    entry->slot_bytes += share * ((double)item->weight_bytes + (double)item->kv_bytes);
+    if (shared(c)) return;
+    entry->copy_bytes += share * (up + down);
+    t->copy_s += share * (up / l->up_pinned + down / l->down_pinned);
+}
+
+static bool chosen_late(const struct chain *c, int i) {
+    const struct item *item = &c->items->items[i];
+    if (item->n_experts == 0) return false;
+    double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
+                                         c->items->repeat_rate);
+    return in_use < MOST_EXPERTS * item->n_experts;
+}
+
+/* ---- entries ---- */
+
+static struct transfer_item *add_entry(struct chain *c, int first, int n) {
+    const struct items_block *b = &c->items->blocks[c->items->items[first].block];
+    struct transfer_item *t = &c->out[c->n];
+    double lines = lines_of(c, first);
+    c->entries[c->n++] = (struct schedule_entry){.first = first, .n = n};
+    *t = (struct transfer_item){
+        .base = {.up_s = items_up_time(c->items, lines, b->entry_width),
+                 .down_s = items_down_time(c->items, lines, b->entry_width),
+                 .exchange_s = items_exchange_time(c->items, lines, b->entry_width)}};
+    return t;
+}
+
+/* Share of what a round reads of a block that the GPU holds. */
+static double resident_share(const struct chain *c, int block) {
+    const struct items_block *b = &c->items->blocks[block];
+    const uint8_t *residents = c->p->residents[block];
+    const struct item *item = &c->items->items[b->first];
+    if (!residents) return (double)c->p->units[block] / b->n_units;
+    double use = 0, hits = 0;
+    for (int e = 0; e < item->n_experts; e++) {
+        double one = items_experts_in_use(&item->popularity[e], 1, lines_of(c, b->first),
+                                          c->items->repeat_rate);
+        use += one;
+        hits += residents[e] ? one : 0;
+    }
+    return use > 0 ? hits / use : 0;
+}
+
+/* A block that the plan divides; its host units may be streamed. Of experts in use on either side
+ * the longer is what is expected of the longer, not the longer of what is expected. */
+static void add_divided(struct chain *c, int block) {
+    const struct items_block *b = &c->items->blocks[block];
+    struct transfer_item *t = add_entry(c, b->first, b->n);
+    double x = resident_share(c, block), no_miss;
+    t->base.place = TIMELINE_BOTH;
+    for (int i = b->first; i < b->first + b->n; i++) {
+        t->base.gpu_s += time_of(c, i, SIDE_GPU, x);
+        t->base.cpu_s += time_of(c, i, SIDE_CPU, 1 - x);
+        t->streamed_s += time_of(c, i, SIDE_GPU, 1 - x);
+        add_copy(c, i, 1 - x, &c->entries[c->n - 1], t);
+        t->base.late = t->base.late || chosen_late(c, i);
+    }
+    double longer = choices_split_time(c->items, block, &c->term, c->p->units[block],
+                                       c->p->residents[block], &no_miss);
+    double *most = t->base.cpu_s >= t->base.gpu_s ? &t->base.cpu_s : &t->base.gpu_s;
+    *most = fmax(*most, longer);
+    t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
+}
+
+/* A block on the host, as one entry whose units are streamed apart. */
+static void add_host_block(struct chain *c, int block) {
+    const struct items_block *b = &c->items->blocks[block];
+    struct transfer_item *t = add_entry(c, b->first, b->n);
+    t->base.place = TIMELINE_CPU;
+    for (int i = b->first; i < b->first + b->n; i++) {
+        t->base.cpu_s += time_of(c, i, SIDE_CPU, 1);
+        t->streamed_s += time_of(c, i, SIDE_GPU, 1);
+        add_copy(c, i, 1, &c->entries[c->n - 1], t);
+        t->base.late = t->base.late || chosen_late(c, i);
+    }
+    t->n_units = min_int(MAX_UNITS, b->n_units);
+}
+
+/* Item by item. What crosses is what is not there yet (placement): at a change of device the
+ * timeline charges it, else it is a part of the item's time. */
+static void add_items(struct chain *c, int block, enum timeline_place from) {
+    const struct items_block *b = &c->items->blocks[block];
+    uint32_t mask = 0, crossed = 0;
+    for (int i = 0; i < b->n; i++)
+        if (c->p->homes[b->first + i] == SIDE_GPU) mask |= 1U << min_int(i, 31);
+    int entry = from == TIMELINE_GPU ? STATE_G : STATE_C;
+    if (from == TIMELINE_BOTH) entry = mask & 1 ? STATE_G : STATE_C;
+    for (int k = 0; k < b->n; k++) {
+        int i = b->first + k;
+        enum side side = mask >> min_int(k, 31) & 1 ? SIDE_GPU : SIDE_CPU;
+        enum timeline_place place = side == SIDE_GPU ? TIMELINE_GPU : TIMELINE_CPU;
+        struct transfer_item *t = add_entry(c, i, 1);
+        double width = choices_crossing_width(c->items, b, k, mask, entry, &crossed), cost = 0;
+        double *change = side == SIDE_GPU ? &t->base.up_s : &t->base.down_s;
+        double *work = side == SIDE_GPU ? &t->base.gpu_s : &t->base.cpu_s;
+        if (width > 0)
+            cost = side == SIDE_GPU ? items_up_time(c->items, lines_of(c, i), width)
+                                    : items_down_time(c->items, lines_of(c, i), width);
+        bool changes = k > 0 && place != from;
+        if (changes) *change = cost;
+        *work = time_of(c, i, side, 1) + (changes || k == 0 ? 0 : cost);
+        t->base.place = place;
+        if (side == SIDE_CPU) {
+            t->n_units = 1;
+            t->streamed_s = time_of(c, i, SIDE_GPU, 1);
+            add_copy(c, i, 1, &c->entries[c->n - 1], t);
+            t->base.late = chosen_late(c, i);
+        }
+        from = place;
+    }
+}
+
+static bool all_on_host(const struct chain *c, int block) {
+    const struct items_block *b = &c->items->blocks[block];
+    for (int i = b->first; i < b->first + b->n; i++)
+        if (c->p->homes[i] == SIDE_GPU) return false;
+    return true;
+}
+
+static void build(struct arena *arena, const struct items *items, const struct placement *p,
+                  const struct schedule_options *o, struct chain *c) {
+    *c = (struct chain){
+        .arena = arena,
+        .items = items,
+        .p = p,
+        .o = o,
+        .term = {.weight = 1, .n_tokens = o->n_tokens, .n_rows = o->n_rows, .depth = o->depth},
+        .out = ARENA_ARRAY(arena, struct transfer_item, items->n_items),
+        .entries = ARENA_ARRAY(arena, struct schedule_entry, items->n_items)};
+    for (int b = 0; b < items->n_blocks; b++) {
+        enum timeline_place from = c->n > 0 ? c->out[c->n - 1].base.place : TIMELINE_CPU;
+        if (p->units[b] > 0)
+            add_divided(c, b);
+        else if (o->by_units && items->blocks[b].n_units > 1 && all_on_host(c, b))
+            add_host_block(c, b);
+        else
+            add_items(c, b, from);
+    }
+}
+
+/* ---- the schedule ---- */
+
+static double serial_s(const struct chain *c, double end_s) {
+    double s = 0;
+    enum timeline_place from = TIMELINE_CPU;
+    for (int i = 0; i < c->n; i++) {
+        struct timeline_item item = transfer_apply(&c->out[i], c->out[i].n_units);
+        s += timeline_switch_s(&item, from) + fmax(item.cpu_s, item.gpu_s) + item.streamed_s +
+             (item.streamed ? item.copy_s : 0);
+        from = item.place;
+    }
+    return s + (from == TIMELINE_CPU ? 0 : end_s);
+}
+
+/* Bytes of activations that a round moves. */
+static double crossing_bytes(const struct chain *c, const int *units) {
+    double bytes = 0;
+    enum timeline_place from = TIMELINE_CPU;
+    for (int i = 0; i < c->n; i++) {
+        enum timeline_place place = transfer_apply(&c->out[i], units[i]).place;
+        int first = c->entries[i].first;
+        double width = c->items->blocks[c->items->items[first].block].entry_width;
+        int ways = from == TIMELINE_BOTH && place == TIMELINE_BOTH ? 2 : from != place;
+        bytes += ways * width * lines_of(c, first) * (double)sizeof(float);
+        from = place;
+    }
+    return bytes;
+}
+
+void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
+                    const struct schedule_options *o, struct schedule *out) {
+    const struct profile_interference *f = &items->profile->interference;
+    struct chain c;
+    build(arena, items, p, o, &c);
+    struct timeline_machine m = {.n_slots = o->n_slots,
+                                 .cpu_speed_copying = f->cpu_speed_copying,
+                                 .copy_speed_cpu = f->copy_speed_cpu,
+                                 .cpu_speed_gpu = f->cpu_speed_gpu,
+                                 .gpu_speed_cpu = f->gpu_speed_cpu};
+    m.end_s = items_down_time(items, o->n_rows, items->blocks[items->n_blocks - 1].exit_width);
+    *out = (struct schedule){.problem = {c.out, c.n, m, o->periodic}, .entries = c.entries};
+    transfer_solve(arena, &out->problem, o->rule, &out->transfer);
+    for (int i = 0; i < c.n; i++)
+        if (out->transfer.units[i] > 0)
+            out->copied_bytes +=
+                c.entries[i].copy_bytes * out->transfer.units[i] / c.out[i].n_units;
+    out->crossing_bytes = crossing_bytes(&c, out->transfer.units);
+    out->serial_s = serial_s(&c, m.end_s);
+}
+
+void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans) {
+    struct timeline_result r;
+    transfer_evaluate(arena, &s->problem, s->transfer.units, &r, spans);
+}
+
+double schedule_slot_bytes(struct arena *arena, const struct items *items,
+                           const struct placement *p, const struct schedule_options *o) {
+    struct chain c;
+    double most = 0;
+    build(arena, items, p, o, &c);
+    for (int i = 0; i < c.n; i++)
+        most = fmax(most, c.entries[i].slot_bytes);
+    return fmin(most, MAX_SLOT_BYTES);
+}
+
+int64_t schedule_work_bytes(const struct items *items, int n_tokens) {
+    int64_t width = 0;
+    for (int i = 0; i < items->n_items; i++)
+        if (!items->items[i].rows) width = max_i64(width, items->items[i].out_width);
+    return width * n_tokens * LIVE_VALUES * (int64_t)sizeof(float);
+}

@@ -1,0 +1,49 @@
+/*
+ * A round of a placed model as a chain that the timeline runs: what is computed where, what may be
+ * streamed, and what is (scheduling.md 4). Joins items.h and placement.h to transfer.h and
+ * timeline.h; arithmetic only. Made before a prefill and for decode, again when the load changes,
+ * and by simulations.
+ */
+#pragma once
+
+#include "plan/placement.h"
+#include "plan/transfer.h"
+
+struct schedule_options {
+    double n_tokens, n_rows, depth; /* of the round: lines, wanted ones, tokens before it */
+    int n_slots;
+    bool periodic; /* rounds in a row: decode, and the chunks of a prompt */
+    /* A block that is divisible and all on the host is streamed in units, as a whole: the plan is
+     * of granularity shard. Else item by item, all or nothing. */
+    bool by_units;
+    enum transfer_rule rule;
+};
+
+/* Entry i of the chain: items [first, first + n), which one exchange serves if it is divided. */
+struct schedule_entry {
+    int first, n;
+    double copy_bytes; /* of its host part, all of it */
+    double slot_bytes; /* what a slot needs to hold it */
+};
+
+struct schedule {
+    struct transfer_problem problem; /* items (n) of the chain */
+    struct schedule_entry *entries;  /* (n) */
+    struct transfer_schedule transfer;
+    double copied_bytes;   /* by the copy engine in a round */
+    double crossing_bytes; /* activations, both ways */
+    double serial_s; /* every host weight copied before the device uses it, nothing at once: what
+                        engines without a schedule do with large batches */
+};
+
+/* Everything in the arena; items and the placement are borrowed. */
+void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
+                    const struct schedule_options *options, struct schedule *out);
+/* The spans (n of the chain) of the schedule's round. */
+void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans);
+/* Bytes of the largest slot that a placement's chain asks for, at most 256 MiB: what is larger
+ * passes in pieces. */
+double schedule_slot_bytes(struct arena *arena, const struct items *items,
+                           const struct placement *p, const struct schedule_options *options);
+/* Buffers of a round of so many tokens, about: a few lines of the widest value for each. */
+int64_t schedule_work_bytes(const struct items *items, int n_tokens);
