@@ -197,14 +197,20 @@ static ats_status read_grid(const struct node *root, const char *key, int max, d
     return ATS_OK;
 }
 
-static ats_status read_grids(const struct node *root, struct profile *p) {
+static ats_status read_counts(const struct node *root, const char *key, int max, int first,
+                              int last, int *out, int *count) {
     double row[PROFILE_MAX_TOKENS];
-    TRY(read_grid(root, "tokens", PROFILE_MAX_TOKENS, 1, 1 << 24, row, &p->n_tokens));
-    for (int i = 0; i < p->n_tokens; i++)
-        p->tokens[i] = (int)row[i];
-    TRY(read_grid(root, "depths", PROFILE_MAX_DEPTHS, 0, 1 << 30, row, &p->n_depths));
-    for (int i = 0; i < p->n_depths; i++)
-        p->depths[i] = (int)row[i];
+    TRY(read_grid(root, key, max, first, last, row, count));
+    for (int i = 0; i < *count; i++) {
+        if (row[i] != floor(row[i])) return bad(root, key, "is not a row of whole numbers");
+        out[i] = (int)row[i];
+    }
+    return ATS_OK;
+}
+
+static ats_status read_grids(const struct node *root, struct profile *p) {
+    TRY(read_counts(root, "tokens", PROFILE_MAX_TOKENS, 1, 1 << 24, p->tokens, &p->n_tokens));
+    TRY(read_counts(root, "depths", PROFILE_MAX_DEPTHS, 0, 1 << 30, p->depths, &p->n_depths));
     TRY(read_grid(root, "shares", PROFILE_MAX_SHARES, -1, 1, p->shares, &p->n_shares));
     if (!(p->shares[0] > 0) || p->shares[p->n_shares - 1] != 1)
         return bad(root, "shares", "must lie above 0 and end with 1");

@@ -111,6 +111,8 @@ static const struct wrong {
     {"remark", "1", NULL},
     {"tokens", "[2, 3, 4, 5]", NULL},
     {"tokens", "[1, 3, 3, 5]", NULL},
+    {"tokens", "[1, 1.5, 3, 5]", NULL},
+    {"depths", "[0, 0.5]", NULL},
     {"tokens", "[]", NULL},
     {"shares", "[0, 0.5, 1]", NULL},
     {"shares", "[0.25, 0.5, 0.75]", NULL},
