@@ -82,17 +82,30 @@ typedef struct ats_options {
     bool pin;            /* a CPU for each thread; a warning (ats_log_set) where that fails */
     ats_kv_type kv_k, kv_v;
     ats_math math;
-    const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,..." */
+    const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,...". The CPU
+                            joins where the options below leave it something to do */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
                             "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"; "neon",
                             "neon_dot", "neon_i8mm" */
-    uint64_t plan_seed;  /* not 0: a random division of the work over the devices (tests) */
-    bool no_fusion;      /* every operator by itself (tests: changes nothing but speed) */
-    bool no_repack;      /* weights stay as the file has them: quick start, slower rounds */
-    bool force;          /* go on where a guess is possible: unknown pre-tokenizer */
-    bool metadata_only;  /* vocabulary and facts only: no weights, no sessions */
-    const char *trace;   /* file that all rounds are written to as a trace for Chrome or Perfetto,
-                            created or emptied; NULL: none */
+    /* The division of the work between a CPU and a GPU. With nothing of this, a GPU among the
+     * devices gets as many of the last layers as its memory holds. */
+    const char *gpu_layers; /* "12": the last 12 layers; "all": these and the output; "auto" or
+                               NULL: as many as fit. Without `devices`: the CPU and the best GPU */
+    const char *const *overrides; /* (n_overrides) "REGEX=DEVICE": the home of the tensors that it
+                                     matches; DEVICE is cpu, gpu, or a device's name */
+    int n_overrides;
+    int n_cpu_moe;    /* experts of the first so many layers stay on the CPU; < 0: all */
+    int vram_mib;     /* of the GPU's memory to use at most; 0: what is free, less some room */
+    const char *plan; /* a plan's file, as ats_engine_plan() writes it */
+    bool plan_only; /* the plan and the ledger, as ats_engine_describe() tells them: no weights are
+                       loaded, no sessions */
+    uint64_t plan_seed; /* not 0: a random division of the work over the devices (tests) */
+    bool no_fusion;     /* every operator by itself (tests: changes nothing but speed) */
+    bool no_repack;     /* weights stay as the file has them: quick start, slower rounds */
+    bool force;         /* go on where a guess is possible: unknown pre-tokenizer */
+    bool metadata_only; /* vocabulary and facts only: no weights, no sessions */
+    const char *trace;  /* file that all rounds are written to as a trace for Chrome or Perfetto,
+                           created or emptied; NULL: none */
     ats_progress_fn *progress;
     void *progress_user;
 } ats_options;
@@ -131,6 +144,8 @@ ATS_API void ats_engine_info(const ats_engine *engine, ats_info *out);
 /* JSON texts (owned by the caller: ats_free), each one object:
  * the plan in force and the memory ledger; */
 ATS_API char *ats_engine_describe(const ats_engine *engine);
+/* the plan in force, as a file that ats_options.plan reads; NULL if metadata_only; */
+ATS_API char *ats_engine_plan(const ats_engine *engine);
 /* a GGUF file's metadata, tensors, tokenizer facts, without loading it; */
 ATS_API ATS_MUST_CHECK ats_status ats_file_describe(const char *path, char **json);
 /* this machine: processor features, usable cores, memory, devices. */

@@ -6,6 +6,7 @@
 int cmd_run(struct app *app);
 int cmd_bench(struct app *app);
 int cmd_perplexity(struct app *app);
+int cmd_plan(struct app *app);
 int cmd_inspect(struct app *app);
 int cmd_tokenize(struct app *app);
 int cmd_logits(struct app *app);

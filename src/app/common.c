@@ -171,6 +171,12 @@ void app_engine_options(struct app *app, ats_options *o) {
     static const ats_math maths[] = {ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16};
     o->math = maths[flag_int(f, FLAG_MATH)];
     o->devices = flag_text(f, FLAG_DEVICE);
+    o->gpu_layers = flag_text(f, FLAG_GPU_LAYERS);
+    o->overrides = f->values[FLAG_OVERRIDE_TENSOR].texts;
+    o->n_overrides = (int)f->values[FLAG_OVERRIDE_TENSOR].n;
+    o->n_cpu_moe = flag_on(f, FLAG_CPU_MOE) ? -1 : flag_int(f, FLAG_N_CPU_MOE);
+    o->vram_mib = flag_int(f, FLAG_VRAM);
+    o->plan = flag_text(f, FLAG_PLAN);
     o->cpu_isa = flag_text(f, FLAG_CPU_ISA);
     o->plan_seed = (uint64_t)f->values[FLAG_PLAN_SEED].integer;
     o->no_repack = flag_on(f, FLAG_NO_REPACK);
@@ -191,10 +197,20 @@ static bool on_load_progress(void *user, const char *what, uint64_t done, uint64
 
 ats_status app_engine_open(struct app *app, ats_options *options, ats_engine **out) {
     interrupt_install();
+    if (flag_on(&app->flags, FLAG_CPU_MOE) && flag_given(&app->flags, FLAG_N_CPU_MOE))
+        return fail(ATS_BAD_ARGUMENT, "--cpu-moe and --n-cpu-moe exclude each other");
     options->progress = on_load_progress;
     options->progress_user = app;
     ats_status status = ats_engine_open(options, out);
     term_bar_clear(&app->term);
+    const char *path = flag_text(&app->flags, FLAG_SAVE_PLAN);
+    if (status != ATS_OK || !path) return status;
+    char *plan = ats_engine_plan(*out);
+    if (plan) status = file_write(path, plan, strlen(plan));
+    ats_free(plan);
+    if (status == ATS_OK) return ATS_OK;
+    ats_engine_close(*out);
+    *out = NULL;
     return status;
 }
 

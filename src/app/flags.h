@@ -12,6 +12,7 @@ enum command_id {
     CMD_RUN,
     CMD_BENCH,
     CMD_PERPLEXITY,
+    CMD_PLAN,
     CMD_INSPECT,
     CMD_TOKENIZE,
     CMD_LOGITS,
@@ -51,6 +52,7 @@ enum flag_group {
     GROUP_TEXT,
     GROUP_TASK,
     GROUP_COMPUTE,
+    GROUP_PLACEMENT,
     GROUP_SAMPLING,
     GROUP_OUTPUT,
     N_GROUPS
@@ -71,6 +73,13 @@ enum flag_id {
     FLAG_CACHE_TYPE_V,
     FLAG_MATH,
     FLAG_DEVICE,
+    FLAG_GPU_LAYERS,
+    FLAG_OVERRIDE_TENSOR,
+    FLAG_CPU_MOE,
+    FLAG_N_CPU_MOE,
+    FLAG_VRAM,
+    FLAG_PLAN,
+    FLAG_SAVE_PLAN,
     FLAG_CPU_ISA,
     FLAG_NO_REPACK,
     FLAG_NO_FUSION,
@@ -134,7 +143,7 @@ enum flag_id {
     FLAG_PPL_CTX,
     FLAG_PPL_CHUNKS,
     /* inspect */
-    FLAG_INSPECT_TENSORS,
+    FLAG_INSPECT_TENSORS, /* and plan */
     FLAG_INSPECT_KV,
     FLAG_INSPECT_TEMPLATE,
     /* tokenize */

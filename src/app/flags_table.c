@@ -12,7 +12,8 @@
 #define COMPL  CMD_BIT(CMD_COMPLETION)
 #define MAN    CMD_BIT(CMD_MAN)
 #define VERS   CMD_BIT(CMD_VERSION)
-#define ENGINE (RUN | BENCH | PPL | LOGITS) /* what computes */
+#define PLAN   CMD_BIT(CMD_PLAN)
+#define ENGINE (RUN | BENCH | PPL | LOGITS | PLAN) /* what computes, or could */
 #define REPORT (ENGINE | INSP | TOK | DOCTOR)
 #define ALL    (REPORT | COMPL | MAN | VERS)
 
@@ -67,6 +68,20 @@ const struct command commands[N_COMMANDS] = {
                      "result is exp of the mean negative log-likelihood, with its standard error.",
             .examples = "atsinfer perplexity -m model.gguf -f text.txt\n"
                         "atsinfer perplexity -m model.gguf -f text.txt -c 2048 --chunks 10 --json",
+        },
+    [CMD_PLAN] =
+        {
+            .name = "plan",
+            .positional = "[MODEL]",
+            .n_positional = 1,
+            .summary = "show where a model's weights and caches would go",
+            .about = "Reads the header of the file only and prints the home of every layer (or, with "
+                     "--tensors, of every tensor) and what each device would hold, against the "
+                     "memory it has. The flags are those of run.",
+            .examples = "atsinfer plan -m model.gguf --device cpu,vulkan  # as much as fits\n"
+                        "atsinfer plan -m model.gguf -ngl 12 --tensors\n"
+                        "atsinfer plan -m model.gguf --vram 4000 --save-plan plan.json\n"
+                        "atsinfer plan -m model.gguf -ngl all -ot \"ffn_.*_exps=cpu\" --json",
         },
     [CMD_INSPECT] =
         {
@@ -151,7 +166,8 @@ const struct command commands[N_COMMANDS] = {
 
 const char *const flag_group_titles[N_GROUPS] = {
     [GROUP_MODEL] = "Model",     [GROUP_TEXT] = "Text",         [GROUP_TASK] = "Task",
-    [GROUP_COMPUTE] = "Compute", [GROUP_SAMPLING] = "Sampling", [GROUP_OUTPUT] = "Output",
+    [GROUP_COMPUTE] = "Compute", [GROUP_PLACEMENT] = "Placement",
+    [GROUP_SAMPLING] = "Sampling", [GROUP_OUTPUT] = "Output",
 };
 
 #define KV_TYPES "f16|f32|q8_0" /* order of ats_kv_type */
@@ -169,19 +185,19 @@ const struct flag flag_table[N_FLAGS] = {
 
     /* compute */
     [FLAG_CTX_SIZE] = {.names = {"-c", "--ctx-size"}, .value = "N", .kind = FLAG_INTEGER,
-                       .group = GROUP_COMPUTE, .commands = RUN | LOGITS, .min = 0, .max = CTX_MAX,
+                       .group = GROUP_COMPUTE, .commands = RUN | LOGITS | PLAN, .min = 0, .max = CTX_MAX,
                        .default_value = "0", .llama_env = "CTX_SIZE",
                        .help = "tokens the context holds; 0: what the model allows, at most 8192"},
     [FLAG_BATCH_SIZE] = {.names = {"-b", "--batch-size"}, .value = "N", .kind = FLAG_INTEGER,
-                         .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS, .min = 1,
+                         .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 1,
                          .max = BATCH_MAX, .default_value = "512", .llama_env = "BATCH",
                          .help = "tokens of a prompt evaluated at a time"},
     [FLAG_UBATCH_SIZE] = {.names = {"-ub", "--ubatch-size"}, .value = "N", .kind = FLAG_INTEGER,
-                          .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS, .min = 1,
+                          .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 1,
                           .max = BATCH_MAX, .llama_env = "UBATCH",
                           .help = "the same as -b; the smaller of the two counts"},
     [FLAG_THREADS] = {.names = {"-t", "--threads"}, .value = "N", .kind = FLAG_INTEGER,
-                      .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS, .min = 0,
+                      .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 0,
                       .max = THREADS_MAX, .default_value = "0", .llama_env = "THREADS",
                       .help = "threads; 0: one for each fast core this process may use"},
     [FLAG_THREADS_BATCH] = {.names = {"-tb", "--threads-batch"}, .value = "N",
@@ -196,12 +212,12 @@ const struct flag flag_table[N_FLAGS] = {
                           "nothing else runs, slower where something does"},
     [FLAG_CACHE_TYPE_K] = {.names = {"-ctk", "--cache-type-k"}, .value = "TYPE",
                            .kind = FLAG_CHOICE, .group = GROUP_COMPUTE,
-                           .commands = RUN | PPL | LOGITS, .choices = KV_TYPES,
+                           .commands = RUN | PPL | LOGITS | PLAN, .choices = KV_TYPES,
                            .default_value = "f16", .llama_env = "CACHE_TYPE_K",
                            .help = "type of the cached keys"},
     [FLAG_CACHE_TYPE_V] = {.names = {"-ctv", "--cache-type-v"}, .value = "TYPE",
                            .kind = FLAG_CHOICE, .group = GROUP_COMPUTE,
-                           .commands = RUN | PPL | LOGITS, .choices = KV_TYPES,
+                           .commands = RUN | PPL | LOGITS | PLAN, .choices = KV_TYPES,
                            .default_value = "f16", .llama_env = "CACHE_TYPE_V",
                            .help = "type of the cached values"},
     [FLAG_MATH] = {.names = {"--math"}, .value = "CLASS", .kind = FLAG_CHOICE,
@@ -214,6 +230,35 @@ const struct flag flag_table[N_FLAGS] = {
                      .group = GROUP_COMPUTE, .commands = ENGINE, .llama_env = "DEVICE",
                      .help = "devices to compute on, separated by commas: cpu, vulkan, or a name that "
                              "doctor lists (default: cpu)"},
+    [FLAG_GPU_LAYERS] = {.names = {"-ngl", "--gpu-layers", "--n-gpu-layers"}, .value = "N",
+                         .kind = FLAG_TEXT, .group = GROUP_PLACEMENT, .commands = ENGINE,
+                         .llama_env = "N_GPU_LAYERS",
+                         .help = "last N layers on the GPU, with more than there are also the "
+                                 "output; all; auto: as many as fit (default); without --device: "
+                                 "on the best GPU there is"},
+    [FLAG_OVERRIDE_TENSOR] = {.names = {"-ot", "--override-tensor"}, .value = "REGEX=DEVICE",
+                              .kind = FLAG_TEXTS, .group = GROUP_PLACEMENT, .commands = ENGINE,
+                              .llama_env = "OVERRIDE_TENSOR",
+                              .help = "tensors whose name matches go to cpu, gpu or a device by "
+                                      "its name, whatever their layer does; may be repeated, the "
+                                      "first that matches counts"},
+    [FLAG_CPU_MOE] = {.names = {"-cmoe", "--cpu-moe"}, .kind = FLAG_SWITCH,
+                      .group = GROUP_PLACEMENT, .commands = ENGINE, .llama_env = "CPU_MOE",
+                      .help = "routed experts of all layers on the CPU"},
+    [FLAG_N_CPU_MOE] = {.names = {"-ncmoe", "--n-cpu-moe"}, .value = "N", .kind = FLAG_INTEGER,
+                        .group = GROUP_PLACEMENT, .commands = ENGINE, .min = 0, .max = 100000,
+                        .llama_env = "N_CPU_MOE",
+                        .help = "routed experts of the first N layers on the CPU"},
+    [FLAG_VRAM] = {.names = {"--vram"}, .value = "MIB", .kind = FLAG_INTEGER,
+                   .group = GROUP_PLACEMENT, .commands = ENGINE, .min = 1, .max = 16777216,
+                   .help = "use so much of the GPU's memory at most (default: what is free, less "
+                           "some room)"},
+    [FLAG_PLAN] = {.names = {"--plan"}, .value = "FILE", .kind = FLAG_TEXT,
+                   .group = GROUP_PLACEMENT, .commands = ENGINE, .takes_file = true,
+                   .help = "take the home of everything from a file that --save-plan wrote"},
+    [FLAG_SAVE_PLAN] = {.names = {"--save-plan"}, .value = "FILE", .kind = FLAG_TEXT,
+                        .group = GROUP_PLACEMENT, .commands = ENGINE, .only_here = true,
+                        .takes_file = true, .help = "write the plan in force to a file"},
     [FLAG_CPU_ISA] = {.names = {"--cpu-isa"}, .value = "NAME", .kind = FLAG_CHOICE,
                       .group = GROUP_COMPUTE, .commands = ENGINE,
                       .choices = "native|ref|avx2|avxvnni|avx512|avx512bf16|amx|neon|neon_dot|neon_i8mm", .default_value = "native",
@@ -441,7 +486,7 @@ const struct flag flag_table[N_FLAGS] = {
 
     /* inspect */
     [FLAG_INSPECT_TENSORS] = {.names = {"--tensors"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
-                              .commands = INSP, .only_here = true,
+                              .commands = INSP | PLAN, .only_here = true,
                               .help = "list the tensors"},
     [FLAG_INSPECT_KV] = {.names = {"--kv"}, .value = "KEY", .kind = FLAG_TEXT,
                          .group = GROUP_TASK, .commands = INSP, .only_here = true,

@@ -60,6 +60,8 @@ static int run_command(struct app *app) {
         return cmd_bench(app);
     case CMD_PERPLEXITY:
         return cmd_perplexity(app);
+    case CMD_PLAN:
+        return cmd_plan(app);
     case CMD_INSPECT:
         return cmd_inspect(app);
     case CMD_TOKENIZE:

@@ -26,13 +26,13 @@ static void add_part(struct plan_maker *m, int op, int device, enum axis axis, i
             (struct plan_part){op, device, axis, from, to, .streamed = false};
 }
 
-static enum axis whole_axis(const struct graph_op *op) {
+enum axis plan_whole_axis(const struct graph_op *op) {
     if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
     return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
 }
 
 static void add_whole(struct plan_maker *m, int i, int device) {
-    enum axis axis = whole_axis(&m->g->ops[i]);
+    enum axis axis = plan_whole_axis(&m->g->ops[i]);
     add_part(m, i, device, axis, 0, op_axis_length(m->g, &m->g->ops[i], axis));
 }
 
@@ -50,6 +50,18 @@ struct plan *plan_whole(struct arena *arena, const struct graph *g, int n_device
     for (int i = 0; i < g->n_ops; i++) {
         m.plan->first[i] = m.plan->n_parts;
         if (op_is_placed(&g->ops[i])) add_whole(&m, i, device);
+    }
+    m.plan->first[g->n_ops] = m.plan->n_parts;
+    return m.plan;
+}
+
+struct plan *plan_of_homes(struct arena *arena, const struct graph *g, int n_devices,
+                           const int *home) {
+    struct plan_maker m;
+    begin(&m, arena, g, n_devices, 1);
+    for (int i = 0; i < g->n_ops; i++) {
+        m.plan->first[i] = m.plan->n_parts;
+        if (op_is_placed(&g->ops[i])) add_whole(&m, i, home[i]);
     }
     m.plan->first[g->n_ops] = m.plan->n_parts;
     return m.plan;
@@ -100,7 +112,7 @@ static void add_random_op(struct plan_maker *m, int i, struct rng *rng, int *bor
         add_whole(m, i, (int)rng_below(rng, (uint32_t)m->plan->n_devices));
         return;
     }
-    enum axis axis = whole_axis(op);
+    enum axis axis = plan_whole_axis(op);
     int step = 1;
     if (op->kind == OP_MATMUL) {
         if (rng_below(rng, 2)) axis = AXIS_COLS;

@@ -34,6 +34,9 @@ typedef unsigned plan_devices;
 
 /* Everything on one device. All plans live in the arena. */
 struct plan *plan_whole(struct arena *arena, const struct graph *g, int n_devices, int device);
+/* Each placed op i whole on home[i]. home: (n_ops), below n_devices. */
+struct plan *plan_of_homes(struct arena *arena, const struct graph *g, int n_devices,
+                           const int *home);
 /* Every block divided evenly in whole units over all devices; the embedding on device 0. */
 struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices);
 /* Any plan at all: whole blocks, block splits, and free mixtures of whole, row-cut and column-cut
@@ -49,6 +52,8 @@ int64_t plan_part_bytes(const struct graph *g, const struct plan_part *part);
 static inline bool op_can_stream(const struct graph_op *op) {
     return op->kind == OP_MATMUL || op->kind == OP_EXPERTS;
 }
+/* The axis of a part that is the whole op. */
+enum axis plan_whole_axis(const struct graph_op *op);
 /* True if the op's parts each make a sum over part of the inputs, or of the experts. */
 static inline bool plan_op_is_partial(const struct plan *p, int op) {
     if (p->first[op + 1] - p->first[op] < 2) return false;

@@ -1,4 +1,4 @@
-/* Engines, files and machines as JSON texts: what `inspect`, `doctor` and `--json` print. */
+/* Files and machines as JSON texts: what `inspect` and `doctor` print. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
@@ -173,67 +173,6 @@ ats_status ats_file_describe(const char *path, char **json) {
     return ATS_OK;
 }
 
-/* ---- an engine ---- */
-
-static const char *axis_name(enum axis axis) {
-    static const char *const names[] = {[AXIS_ROWS] = "rows",
-                                        [AXIS_COLS] = "cols",
-                                        [AXIS_HEADS] = "heads",
-                                        [AXIS_EXPERTS] = "experts"};
-    return names[axis];
-}
-
-/* The weight that names an op, -1 if it has none. */
-static int naming_weight(const struct graph_op *op) {
-    return op->kind == OP_EXPERTS ? op->p.experts.weights[EXPERT_GATE] : op->weight;
-}
-
-static json_t *plan_json(const ats_engine *e) {
-    const struct graph *g = e->model->graph;
-    json_t *parts = json_array();
-    for (int i = 0; i < e->plan->n_parts; i++) {
-        const struct plan_part *p = &e->plan->parts[i];
-        const struct graph_op *op = &g->ops[p->op];
-        json_t *part = json_pack("{s:s, s:i, s:i, s:s, s:i, s:i}", "op", op_kind_name(op->kind),
-                                 "layer", op->layer, "device", p->device, "axis",
-                                 axis_name(p->axis), "begin", p->begin, "end", p->end);
-        if (naming_weight(op) >= 0)
-            json_object_set_new(part, "weight", json_string(g->weights[naming_weight(op)].name));
-        json_array_append_new(parts, part);
-    }
-    return parts;
-}
-
-static json_t *ledger_json(const ats_engine *e) {
-    json_t *devices = json_array();
-    for (int d = 0; d < e->n_devices; d++) {
-        struct executor_ledger l;
-        executor_ledger(e->executor, d, &l);
-        json_array_append_new(
-            devices,
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", e->device_names[d],
-                      "weight_bytes", (json_int_t)l.weight_bytes, "mapped_bytes",
-                      (json_int_t)l.mapped_bytes, "kv_bytes", (json_int_t)l.kv_bytes, "work_bytes",
-                      (json_int_t)l.work_bytes, "slot_bytes", (json_int_t)l.slot_bytes,
-                      "streamed_pinned_bytes", (json_int_t)l.streamed_bytes,
-                      "streamed_pageable_bytes", (json_int_t)l.pageable_bytes));
-    }
-    return devices;
-}
-
-char *ats_engine_describe(const ats_engine *e) {
-    json_t *root = json_pack("{s:i, s:o}", "schema", 1, "model", path_json(e->options.model));
-    if (e->model) {
-        const struct program *p = executor_program(e->executor);
-        json_object_set_new(root, "devices", ledger_json(e));
-        json_object_set_new(root, "steps", json_integer(p->n_steps));
-        json_object_set_new(root, "segments", json_integer(p->n_segments));
-        json_object_set_new(root, "copies", json_integer(p->n_copies));
-        json_object_set_new(root, "plan", plan_json(e));
-    }
-    return print_and_free(root);
-}
-
 /* ---- this machine ---- */
 
 static json_t *advice_json(const struct backend_cpu_info *cpu, const struct memory_info *memory) {
@@ -248,22 +187,40 @@ static json_t *advice_json(const struct backend_cpu_info *cpu, const struct memo
     return advice;
 }
 
+static json_t *device_json(const char *name, const char *kind, bool usable, const char *note,
+                           const struct backend_memory *m) {
+    json_t *device = json_pack("{s:s, s:s, s:b, s:s}", "name", name, "kind", kind, "usable",
+                               (int)usable, "note", note);
+    if (m->total_bytes > 0) {
+        json_object_set_new(device, "memory_bytes", json_integer(m->total_bytes));
+        json_object_set_new(device, "free_bytes", json_integer(m->free_bytes));
+        json_object_set_new(device, "free_measured", json_boolean(m->measured));
+        json_object_set_new(device, "host_memory", json_boolean(m->host));
+    }
+    return device;
+}
+
 /* The CPU, then what else there is, or why there is nothing. */
-static json_t *devices_json(void) {
+static json_t *devices_json(const struct memory_info *host) {
     struct backend_device_info found[16];
-    json_t *devices = json_pack(
-        "[{s:s, s:s, s:b, s:s}, {s:s, s:s, s:b, s:s}]", "name", "cpu", "kind", "processor",
-        "usable", 1, "note", "all weights and the KV cache", "name", "sim", "kind", "simulated",
-        "usable", 1, "note", "for tests: sim:cpu, sim:gpu[:MIB], sim:chaos[:SEED]");
+    const struct backend_memory own = {.total_bytes = (int64_t)host->total_bytes,
+                                       .free_bytes = (int64_t)host->available_bytes,
+                                       .measured = true,
+                                       .host = true},
+                                none = {0};
+    json_t *devices = json_array();
+    json_array_append_new(
+        devices, device_json("cpu", "processor", true, "every operator, weights in place", &own));
+    json_array_append_new(
+        devices, device_json("sim", "simulated", true,
+                             "for tests: sim:cpu, sim:gpu[:MIB], sim:chaos[:SEED]", &none));
     error_clear();
     int n = backend_list_devices(found, COUNT_OF(found));
     for (int i = 0; i < n; i++)
-        json_array_append_new(devices, json_pack("{s:s, s:s, s:b, s:s}", "name", found[i].name,
-                                                 "kind", found[i].kind, "usable",
-                                                 (int)found[i].usable, "note", found[i].note));
+        json_array_append_new(devices, device_json(found[i].name, found[i].kind, found[i].usable,
+                                                   found[i].note, &found[i].memory));
     if (n == 0)
-        json_array_append_new(devices, json_pack("{s:s, s:s, s:b, s:s}", "name", "vulkan", "kind",
-                                                 "GPU", "usable", 0, "note", error_text()));
+        json_array_append_new(devices, device_json("vulkan", "GPU", false, error_text(), &none));
     error_clear();
     return devices;
 }
@@ -279,7 +236,7 @@ char *ats_machine_describe(void) {
                   cpu_count_usable(), "cores_fast", cpu_count_fast(), "threads_default",
                   cpu_count_fast(), "memory", "total_bytes", (json_int_t)memory.total_bytes,
                   "available_bytes", (json_int_t)memory.available_bytes);
-    json_object_set_new(root, "devices", devices_json());
+    json_object_set_new(root, "devices", devices_json(&memory));
     json_object_set_new(root, "advice", advice_json(&cpu, &memory));
     return print_and_free(root);
 }

@@ -31,20 +31,9 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("n_threads_batch", o->n_threads_batch, 512));
     TRY(check_range("kv_k", (int)o->kv_k, ATS_KV_Q8_0));
     TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
+    TRY(check_range("n_overrides", o->n_overrides, 4096));
+    TRY(check_range("vram_mib", o->vram_mib, 1 << 24));
     return check_range("math", (int)o->math, ATS_MATH_BF16);
-}
-
-/* "cpu,cpu" -> names; at least one. */
-static ats_status split_devices(ats_engine *e) {
-    char *list = arena_strdup(&e->arena, e->options.devices ? e->options.devices : "cpu");
-    char *rest = list;
-    for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
-        if (!name[0]) return fail(ATS_BAD_ARGUMENT, "the list of devices has an empty name");
-        if (e->n_devices == EXECUTOR_MAX_DEVICES)
-            return fail(ATS_BAD_ARGUMENT, "more than %d devices", EXECUTOR_MAX_DEVICES);
-        e->device_names[e->n_devices++] = name;
-    }
-    return ATS_OK;
 }
 
 static ats_status choose_kernels(ats_engine *e) {
@@ -57,14 +46,22 @@ static ats_status choose_kernels(ats_engine *e) {
     return fail(ATS_UNSUPPORTED, "this processor or build has no %s kernels", name);
 }
 
+/* Devices that compute with threads of ours: they share the cores. */
+static int count_processors(const ats_engine *e) {
+    int n = 0;
+    for (int d = 0; d < e->n_devices; d++)
+        n += strncmp(e->device_names[d], "vulkan", 6) != 0;
+    return n;
+}
+
 static ats_status fill_options(ats_engine *e) {
     ats_options *o = &e->options;
     o->model = arena_strdup(&e->arena, o->model);
     if (o->trace) o->trace = arena_strdup(&e->arena, o->trace);
-    TRY(split_devices(e));
+    TRY(choose_devices(e));
     e->cpu_isa_mask = ~0U;
     if (o->cpu_isa) TRY(choose_kernels(e));
-    int fast = max_int(1, cpu_count_fast() / e->n_devices);
+    int fast = max_int(1, cpu_count_fast() / max_int(1, count_processors(e)));
     if (!o->n_threads) o->n_threads = fast;
     if (!o->n_threads_batch) o->n_threads_batch = max_int(o->n_threads, fast);
     if (!o->n_seqs) o->n_seqs = 1;
@@ -132,24 +129,7 @@ static ats_status open_devices(ats_engine *e) {
     return ATS_OK;
 }
 
-static ats_status make_plan(ats_engine *e) {
-    const struct graph *g = e->model->graph;
-    plan_devices streaming = 0;
-    for (int d = 0; d < e->n_devices; d++)
-        streaming |= (plan_devices)e->devices[d]->streams << d;
-    if (e->options.plan_seed) {
-        struct rng rng;
-        rng_seed(&rng, e->options.plan_seed);
-        e->plan = plan_random(&e->arena, g, e->n_devices, 1, streaming, &rng);
-    } else if (e->n_devices > 1) {
-        e->plan = plan_even(&e->arena, g, e->n_devices);
-    } else {
-        e->plan = plan_whole(&e->arena, g, 1, 0);
-    }
-    return plan_check(g, e->plan, 1, streaming);
-}
-
-static ats_status open_executor(ats_engine *e) {
+static ats_status fill_executor_options(ats_engine *e, struct executor_options *out) {
     const ats_options *o = &e->options;
     const struct graph *g = e->model->graph;
     struct kv_class classes[KV_MAX_CLASSES] = {{.n_pages = 1}}; /* if nothing has a cache */
@@ -163,30 +143,61 @@ static ats_status open_executor(ats_engine *e) {
     TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
     struct memory_info memory;
     memory_info_read(&memory);
-    struct executor_options options = {.n_tokens = o->n_batch,
-                                       .n_rows = o->n_rows,
-                                       .n_ctx = o->n_ctx,
-                                       .type_k = kv_type_of(o->kv_k),
-                                       .type_v = kv_type_of(o->kv_v),
-                                       .host_bytes = (int64_t)memory.available_bytes};
+    *out = (struct executor_options){.n_tokens = o->n_batch,
+                                     .n_rows = o->n_rows,
+                                     .n_ctx = o->n_ctx,
+                                     .type_k = kv_type_of(o->kv_k),
+                                     .type_v = kv_type_of(o->kv_v),
+                                     .host_bytes = (int64_t)memory.available_bytes};
     for (int c = 0; c < g->n_kv_classes; c++)
-        options.n_pages[c] = classes[c].n_pages;
-    TRY(executor_open(e->model, e->plan, e->devices, &options, &e->executor));
-    for (int d = 0; d < e->n_devices; d++) {
-        struct executor_ledger ledger;
-        executor_ledger(e->executor, d, &ledger);
-        e->stats.kv_bytes += (uint64_t)ledger.kv_bytes;
-        e->stats.work_bytes += (uint64_t)(ledger.work_bytes + ledger.slot_bytes);
-        e->stats.weight_bytes += (uint64_t)(ledger.weight_bytes + ledger.mapped_bytes +
-                                            ledger.streamed_bytes + ledger.pageable_bytes);
-    }
+        out->n_pages[c] = classes[c].n_pages;
     return ATS_OK;
+}
+
+static void count_stats(ats_engine *e) {
+    for (int d = 0; d < e->n_devices; d++) {
+        const struct executor_ledger *l = &e->ledger.devices[d];
+        e->stats.kv_bytes += (uint64_t)l->kv_bytes;
+        e->stats.work_bytes += (uint64_t)(l->work_bytes + l->slot_bytes + l->pinned_bytes);
+        e->stats.weight_bytes +=
+            (uint64_t)(l->weight_bytes + l->mapped_bytes + l->streamed_bytes + l->pageable_bytes);
+    }
 }
 
 static bool load_progress(void *user, uint64_t done, uint64_t total) {
     const ats_engine *e = user;
     return !e->options.progress ||
            e->options.progress(e->options.progress_user, "loading", done, total);
+}
+
+/* Opens the devices and loads the weights, as the plan says. */
+static ats_status load_plan(ats_engine *e, struct executor_options *o) {
+    TRY(open_devices(e));
+    TRY(choose_plan(e, o));
+    if (e->options.plan_only) return ATS_OK;
+    TRY(executor_open(e->model, e->plan, e->devices, o, &e->executor));
+    return executor_load(e->executor, load_progress, e);
+}
+
+static void close_devices(ats_engine *e) {
+    executor_close(e->executor);
+    e->executor = NULL;
+    for (int d = 0; d < e->n_devices; d++) {
+        backend_close(e->devices[d]);
+        e->devices[d] = NULL;
+    }
+}
+
+/* Memory that is there according to the ledger may be gone when it is asked for. */
+static ats_status load_some_plan(ats_engine *e) {
+    TRY(fill_executor_options(e, &e->executor_options));
+    ats_status status = load_plan(e, &e->executor_options);
+    while (status == ATS_NO_MEMORY && choose_smaller(e)) {
+        close_devices(e);
+        status = load_plan(e, &e->executor_options);
+    }
+    if (status == ATS_OK) count_stats(e);
+    return status;
 }
 
 static ats_status open_engine(ats_engine *e) {
@@ -198,10 +209,8 @@ static ats_status open_engine(ats_engine *e) {
     if (e->options.metadata_only) return open_text(e);
     TRY(open_model(e));
     TRY(open_text(e));
-    TRY(open_devices(e));
-    TRY(make_plan(e));
-    TRY(open_executor(e));
-    TRY(executor_load(e->executor, load_progress, e));
+    TRY(load_some_plan(e));
+    if (e->options.plan_only) return ATS_OK;
     e->round = round_memory_open(&e->options);
     return observe_open(e);
 }
@@ -227,10 +236,9 @@ void ats_engine_close(ats_engine *e) {
     REQUIRE(e->n_sessions == 0);
     observe_close(e);
     round_memory_close(e->round);
-    executor_close(e->executor);
+    close_devices(e);
     kv_close(e->kv);
-    for (int d = 0; d < e->n_devices; d++)
-        backend_close(e->devices[d]);
+    choice_free(&e->choice);
     chat_close(e->chat);
     tokenizer_close(e->tokenizer);
     model_close(e->model);

@@ -7,7 +7,7 @@
 
 #include "atsinfer.h"
 #include "model/model.h"
-#include "plan/plan.h"
+#include "run/choose_plan.h"
 #include "run/executor.h"
 #include "run/gguf_text.h"
 #include "run/kv.h"
@@ -29,6 +29,9 @@ struct ats_engine {
     int n_devices;
     unsigned cpu_isa_mask;
     struct plan *plan;
+    struct plan_choice choice;
+    struct ledger ledger;
+    struct executor_options executor_options;
     struct executor *executor;
     struct kv *kv;
     int n_sessions;

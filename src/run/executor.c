@@ -30,13 +30,6 @@ struct executor {
     struct round_times times; /* if timed */
 };
 
-static ats_status check_kv_types(const struct executor *e) {
-    if (e->o.type_k != KV_Q8_0 && e->o.type_v != KV_Q8_0) return ATS_OK;
-    int dim = device_limits(e->model, e->program, &e->o, 0, NULL).max_head_dim;
-    if (dim % 32 == 0) return ATS_OK;
-    return fail(ATS_UNSUPPORTED, "a q8_0 KV cache needs heads of a multiple of 32, not %d", dim);
-}
-
 /* ---- opening ---- */
 
 static ats_status open_caches(struct executor *e) {
@@ -74,7 +67,7 @@ ats_status executor_open(const struct model *model, const struct plan *plan,
     for (int d = 0; d < e->n_devices; d++)
         e->devices[d] = devices[d];
     e->program = program_lower(&e->arena, model->graph, plan, options->n_tokens, options->n_rows);
-    ats_status status = check_kv_types(e);
+    ats_status status = kv_types_check(model->graph, options);
     if (status == ATS_OK) {
         ledger_count(&e->arena, model, e->program, e->devices, options, &e->ledger);
         status = ledger_check(&e->ledger, e->devices);

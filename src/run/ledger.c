@@ -80,12 +80,9 @@ struct backend_limits device_limits(const struct model *model, const struct prog
 
 /* ---- counting ---- */
 
-/* What may be promised: all that is there where the driver does not say what is free. */
-static int64_t limit_bytes(const struct backend_memory *m, int64_t wanted) {
-    int64_t limit = m->total_bytes;
-    if (m->measured && !m->host)
-        limit = max_i64(0, m->free_bytes - backend_headroom_bytes(m->total_bytes));
-    return wanted > 0 ? min_i64(limit, wanted) : limit;
+int64_t ledger_limit_bytes(const struct backend_memory *m) {
+    if (!m->measured) return m->total_bytes;
+    return max_i64(0, m->free_bytes - backend_headroom_bytes(m->total_bytes));
 }
 
 /* Whose copies are given up when memory is short: a GPU cannot read the file's map. */
@@ -143,7 +140,9 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
         struct backend_limits limits = device_limits(model, program, options, d, NULL);
         struct executor_ledger *line = &out->devices[d];
         devices[d]->fn->memory(devices[d], &line->memory);
-        line->limit_bytes = limit_bytes(&line->memory, options->device_bytes[d]);
+        line->limit_bytes = ledger_limit_bytes(&line->memory);
+        if (options->device_bytes[d])
+            line->limit_bytes = min_i64(line->limit_bytes, options->device_bytes[d]);
         line->work_bytes = devices[d]->fn->work_bytes(devices[d], &limits);
         line->pinned_bytes = devices[d]->fn->pinned_bytes(devices[d], &limits);
     }
@@ -169,6 +168,17 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
 }
 
 /* ---- checking ---- */
+
+ats_status kv_types_check(const struct graph *g, const struct executor_options *options) {
+    if (options->type_k != KV_Q8_0 && options->type_v != KV_Q8_0) return ATS_OK;
+    for (int i = 0; i < g->n_ops; i++) {
+        int dim = g->ops[i].kind == OP_ATTENTION ? g->ops[i].p.attention.head_dim : 0;
+        if (dim % 32)
+            return fail(ATS_UNSUPPORTED, "a q8_0 KV cache needs heads of a multiple of 32, not %d",
+                        dim);
+    }
+    return ATS_OK;
+}
 
 static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);

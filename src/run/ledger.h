@@ -41,6 +41,10 @@ static inline int64_t ledger_host_bytes(const struct executor_ledger *l) {
     return l->pinned_bytes + l->streamed_bytes + l->pageable_bytes;
 }
 
+/* What may be promised of a GPU's memory: what is free, less some room; or all there is, where the
+ * driver does not say what is free. */
+int64_t ledger_limit_bytes(const struct backend_memory *m);
+
 struct ledger {
     struct executor_ledger devices[EXECUTOR_MAX_DEVICES];
     int n_devices;
@@ -56,6 +60,8 @@ struct ledger {
 void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
                   struct backend *const *devices, const struct executor_options *options,
                   struct ledger *out);
+/* UNSUPPORTED if heads do not fit the types of the KV cache: before anything is counted. */
+MUST_CHECK ats_status kv_types_check(const struct graph *g, const struct executor_options *options);
 /* NO_MEMORY with the sums if a memory is too small.. */
 MUST_CHECK ats_status ledger_check(const struct ledger *l, struct backend *const *devices);
 

@@ -41,7 +41,9 @@ void round_memory_close(struct round_memory *m) {
 
 ats_status ats_session_open(ats_engine *e, ats_session **out) {
     *out = NULL;
-    if (!e->executor) return fail(ATS_BAD_ARGUMENT, "the engine was opened for metadata only");
+    if (!e->executor)
+        return fail(ATS_BAD_ARGUMENT, "the engine was opened for %s only",
+                    e->options.plan_only ? "its plan" : "metadata");
     if (e->n_sessions >= e->options.n_seqs)
         return fail(ATS_BAD_ARGUMENT, "all %d sessions of the engine are open", e->n_sessions);
     ats_session *s = xcalloc(1, sizeof *s);

@@ -119,9 +119,36 @@ void ats_engine_info(const ats_engine *e, ats_info *out) {
                       .cpu_isa = "ref"};
 }
 
+/* Half of it on a GPU, one tensor cut, in the second of four layers. */
 char *ats_engine_describe(const ats_engine *e) {
-    (void)e;
-    return xstrdup("{}");
+    struct buf text = {0};
+    static const char *const homes[] = {"cpu", "gpu", "gpu", "gpu"};
+    if (!e->options.plan_only) return xstrdup("{}");
+    buf_add_str(&text, "{\"n_layers\":4,\"host\":{\"needed_bytes\":2048,\"limit_bytes\":4096},"
+                       "\"devices\":[{\"name\":\"cpu\",\"weight_bytes\":1024,\"own_bytes\":1536},"
+                       "{\"name\":\"gpu\\u001b[31m\",\"limit_bytes\":8192}],"
+                       "\"plan\":{\"how\":\"by hand\",\"tensors\":[");
+    buf_add_str(&text, "{\"name\":\"embd\",\"layer\":-1,\"parts\":[{\"device\":\"cpu\","
+                       "\"bytes\":512}]}");
+    for (int i = 0; i < 4; i++)
+        buf_printf(&text,
+                   ",{\"name\":\"blk.%d.a\",\"layer\":%d,\"parts\":[{\"device\":\"%s\","
+                   "\"bytes\":1024}]}",
+                   i, i, homes[i]);
+    buf_add_str(&text, ",{\"name\":\"blk.3.b\",\"layer\":3,\"parts\":["
+                       "{\"device\":\"cpu\",\"axis\":\"rows\",\"begin\":0,\"end\":5,\"bytes\":5},"
+                       "{\"device\":\"gpu\",\"axis\":\"rows\",\"begin\":5,\"end\":9,\"bytes\":4,"
+                       "\"streamed\":true}]}]}}");
+    return buf_take(&text);
+}
+
+char *ats_engine_plan(const ats_engine *e) {
+    struct buf text = {0};
+    buf_printf(&text, "%s %d %d", e->options.gpu_layers ? e->options.gpu_layers : "-",
+               e->options.n_cpu_moe, e->options.vram_mib);
+    for (int i = 0; i < e->options.n_overrides; i++)
+        buf_printf(&text, " %s", e->options.overrides[i]);
+    return buf_take(&text);
 }
 
 void ats_engine_stats(const ats_engine *e, ats_stats *out) {

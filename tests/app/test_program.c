@@ -48,9 +48,9 @@ static void without_arguments_there_is_short_help(void **state) {
 
 static void every_command_has_help_even_with_a_broken_environment(void **state) {
     (void)state;
-    static const char *const names[] = {"run",        "chat",     "bench",   "perplexity",
-                                        "inspect",    "tokenize", "logits",  "doctor",
-                                        "completion", "man",      "version", "help"};
+    static const char *const names[] = {"run",     "chat",     "bench",  "perplexity", "plan",
+                                        "inspect", "tokenize", "logits", "doctor",     "completion",
+                                        "man",     "version",  "help"};
     spawn_env("ATSINFER_THREADS=broken");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         SPAWN(&s, NULL, names[i], "--help");
@@ -73,7 +73,7 @@ static void exit_codes_say_what_went_wrong(void **state) {
         {"huge.gguf", 3, "needs 900 GiB"},
         {"alien.gguf", 4, "architecture \"alien\""},
     };
-    static const char *const commands[] = {"run",        "bench",   "logits",
+    static const char *const commands[] = {"run",        "bench",   "logits",  "plan",
                                            "perplexity", "inspect", "tokenize"};
     char ids[600];
     tmp_file(ids, sizeof ids, "ids", "1 2 3");
@@ -91,6 +91,49 @@ static void exit_codes_say_what_went_wrong(void **state) {
             assert_int_equal(s.out.len, 0);
         }
     }
+}
+
+/* Layers in a row with equal homes are one line. */
+static void plan_prints_devices_and_homes(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf");
+    assert_int_equal(s.code, 0);
+    assert_has(&s.out, "plan: by hand\n");
+    assert_has(&s.out, "cpu              1.0 KiB         0 B         0 B         0 B     1.5 KiB");
+    assert_has(&s.out, "host memory: 2.0 KiB of 4.0 KiB");
+    assert_has(&s.out, "embd                       512 B  cpu\n");
+    assert_has(&s.out, "layer 0                  1.0 KiB  cpu\n");
+    assert_has(&s.out, "layers 1-2               2.0 KiB  gpu\n");
+    assert_has(
+        &s.out,
+        "layer 3                  1.0 KiB  a: gpu; b: cpu rows 0-5, gpu rows 5-9 streamed\n");
+    assert_lacks(&s.out, "\x1b");
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "--tensors");
+    assert_has(&s.out, "blk.3.a                                  1.0 KiB  gpu\n");
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "--json");
+    json_t *o = answer("plan");
+    assert_int_equal(int_at(o, "n_layers"), 4);
+    json_decref(o);
+}
+
+static void rules_of_a_plan_reach_the_library(void **state) {
+    (void)state;
+    char path[512], *text;
+    size_t n;
+    test_tmp_path(path, sizeof path, "plan.json");
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "-ngl", "all", "-ncmoe", "7", "--vram", "300", "-ot",
+          "a=cpu", "-ot", "b{1,2}=gpu", "--save-plan", path);
+    assert_int_equal(s.code, 0);
+    TEST_OK(file_read(path, 1000, &text, &n));
+    assert_string_equal(text, "all 7 300 a=cpu b{1,2}=gpu");
+    free(text);
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "-cmoe", "--save-plan", path);
+    TEST_OK(file_read(path, 1000, &text, &n));
+    assert_string_equal(text, "- -1 0");
+    free(text);
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "--save-plan", "no/such/folder/plan.json");
+    assert_int_equal(s.code, 1);
+    assert_has(&s.err, "no/such/folder");
 }
 
 static void wrong_usage_is_code_two_with_a_hint(void **state) {
@@ -117,6 +160,7 @@ static void wrong_usage_is_code_two_with_a_hint(void **state) {
         {{"perplexity", "x"}, "-f FILE"},
         {{"logits", "x", "-o", "y"}, "--ids FILE"},
         {{"tokenize", "--special", "--no-special", "x"}, "exclude each other"},
+        {{"plan", "x", "-cmoe", "-ncmoe", "2"}, "exclude each other"},
         {{"completion", "tcsh"}, "no script for \"tcsh\""},
         {{"completion"}, "name a shell"},
         {{"help", "nix"}, "no command \"nix\""},
@@ -626,6 +670,8 @@ int main(void) {
         cmocka_unit_test(without_arguments_there_is_short_help),
         cmocka_unit_test(every_command_has_help_even_with_a_broken_environment),
         cmocka_unit_test(exit_codes_say_what_went_wrong),
+        cmocka_unit_test(plan_prints_devices_and_homes),
+        cmocka_unit_test(rules_of_a_plan_reach_the_library),
         cmocka_unit_test(wrong_usage_is_code_two_with_a_hint),
         cmocka_unit_test(with_json_an_error_is_an_object_too),
         cmocka_unit_test(a_full_disk_or_closed_output_is_told),

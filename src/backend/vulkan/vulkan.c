@@ -74,9 +74,25 @@ static void memory(struct backend *b, struct backend_memory *out) {
     vk_gpu_memory(&vulkan_of(b)->gpu, out);
 }
 
+/* Operators not listed are not there yet: they stay on the CPU. */
 static const char *lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
-    (void)b, (void)g, (void)op;
-    return NULL;
+    (void)b, (void)g;
+    switch (op->kind) {
+    case OP_EMBED:
+    case OP_NORM:
+    case OP_MATMUL:
+    case OP_ROPE:
+    case OP_GATED:
+    case OP_ADD:
+    case OP_ROWS:
+    case OP_ROUTE:
+    case OP_EXPERTS:
+        return NULL;
+    case OP_ATTENTION:
+        return op->p.attention.head_dim <= VK_MAX_HEAD_DIM ? NULL : "no heads of this size";
+    default:
+        return "no operator of this kind";
+    }
 }
 
 /* The executor's exchange: our own memory, else its pages as they are, else a copy. */
@@ -507,10 +523,8 @@ static void describe(const struct vk_gpu *g, int index, struct backend_device_in
         snprintf(out->note, sizeof out->note, "%s: %s", g->properties.deviceName, g->lacks);
         return;
     }
-    snprintf(out->note, sizeof out->note, "%s; %.1f GiB, %.1f %s; subgroups of %u%s%s%s%s%s",
-             g->properties.deviceName, (double)g->heap_bytes / (1 << 30),
-             (double)g->free_bytes / (1 << 30), g->budget ? "free" : "assumed free", g->subgroup,
-             g->fp16 ? ", 16-bit floats" : "",
+    snprintf(out->note, sizeof out->note, "%s; subgroups of %u%s%s%s%s%s", g->properties.deviceName,
+             g->subgroup, g->fp16 ? ", 16-bit floats" : "",
              g->idot ? g->idot_fast ? ", fast integer dots" : ", integer dots" : "",
              g->import ? ", host memory in place" : "", g->transfer_queue ? ", copy queue" : "",
              g->kind == GPU_SOFTWARE ? ", only when named" : "");

@@ -1,0 +1,232 @@
+/*
+ * Where a model's weights and caches go, from the JSON of ats_engine_describe(). Fields read here:
+ *   "n_layers", "host": {"needed_bytes", "limit_bytes"},
+ *   "devices": [{"name", "kind": "cpu" | "gpu", "host_memory", "weight_bytes", "mapped_bytes",
+ *               "kv_bytes", "work_bytes", "slot_bytes", "pinned_bytes", "own_bytes",
+ * "limit_bytes"}] "plan":    {"how", "tensors": [{"name", "layer", "parts": [{"device", "axis",
+ * "begin", "end", "bytes"}]}]}
+ */
+#include "app/cmd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t bytes_of(const json_t *o, const char *key) {
+    return (uint64_t)json_integer_value(json_object_get(o, key));
+}
+
+static void add_text(struct buf *out, const json_t *value) {
+    const char *s = json_string_value(value);
+    if (s) term_add_safe(out, s, strlen(s));
+}
+
+static void add_size(struct buf *out, uint64_t bytes) {
+    char text[32];
+    buf_printf(out, " %11s", format_bytes(text, sizeof text, bytes));
+}
+
+/* ---- devices ---- */
+
+static void add_devices(struct buf *out, const json_t *o) {
+    static const char *const columns[][2] = {
+        {"weight_bytes", "weights"},  {"kv_bytes", "KV"},          {"work_bytes", "work"},
+        {"slot_bytes", "slots"},      {"own_bytes", "in all"},     {"limit_bytes", "of usable"},
+        {"pinned_bytes", "exchange"}, {"mapped_bytes", "in file"},
+    };
+    const json_t *devices = json_object_get(o, "devices");
+    buf_printf(out, "%-12s", "device");
+    for (size_t k = 0; k < COUNT_OF(columns); k++)
+        buf_printf(out, " %11s", columns[k][1]);
+    buf_add_char(out, '\n');
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const json_t *d = json_array_get(devices, i);
+        struct buf name = {0};
+        add_text(&name, json_object_get(d, "name"));
+        buf_printf(out, "%-12s", buf_str(&name));
+        buf_free(&name);
+        for (size_t k = 0; k < COUNT_OF(columns); k++)
+            add_size(out, bytes_of(d, columns[k][0]));
+        buf_add_char(out, '\n');
+    }
+    const json_t *host = json_object_get(o, "host");
+    char needed[32], limit[32];
+    buf_printf(out, "host memory: %s of %s\n",
+               format_bytes(needed, sizeof needed, bytes_of(host, "needed_bytes")),
+               format_bytes(limit, sizeof limit, bytes_of(host, "limit_bytes")));
+}
+
+/* ---- tensors ---- */
+
+/* "cpu", or "cpu rows 0-96, vulkan0 rows 96-256". */
+static void add_home(struct buf *out, const json_t *tensor) {
+    const json_t *parts = json_object_get(tensor, "parts");
+    size_t n = json_array_size(parts);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *p = json_array_get(parts, i);
+        buf_add_str(out, i ? ", " : "");
+        add_text(out, json_object_get(p, "device"));
+        if (n == 1) break;
+        buf_add_char(out, ' ');
+        add_text(out, json_object_get(p, "axis"));
+        buf_printf(out, " %llu-%llu", (unsigned long long)bytes_of(p, "begin"),
+                   (unsigned long long)bytes_of(p, "end"));
+        if (json_is_true(json_object_get(p, "streamed"))) buf_add_str(out, " streamed");
+    }
+}
+
+static uint64_t tensor_bytes(const json_t *tensor) {
+    const json_t *parts = json_object_get(tensor, "parts");
+    uint64_t sum = 0;
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        sum += bytes_of(json_array_get(parts, i), "bytes");
+    return sum;
+}
+
+static void add_tensors(struct buf *out, const json_t *tensors) {
+    buf_printf(out, "\n%-36s %11s  home\n", "tensor", "bytes");
+    for (size_t i = 0; i < json_array_size(tensors); i++) {
+        const json_t *t = json_array_get(tensors, i);
+        struct buf name = {0};
+        add_text(&name, json_object_get(t, "name"));
+        buf_printf(out, "%-36s", buf_str(&name));
+        buf_free(&name);
+        add_size(out, tensor_bytes(t));
+        buf_add_str(out, "  ");
+        add_home(out, t);
+        buf_add_char(out, '\n');
+    }
+}
+
+/* ---- layers ---- */
+
+/* Tensors of one kind, told by what stands behind "blk.N."; whole names outside of layers. */
+static const char *kind_of(const json_t *tensor) {
+    const char *name = json_string_value(json_object_get(tensor, "name"));
+    if (json_integer_value(json_object_get(tensor, "layer")) < 0 || strncmp(name, "blk.", 4) != 0)
+        return name;
+    const char *dot = strchr(name + 4, '.');
+    return dot ? dot + 1 : name;
+}
+
+/* Where a layer's tensors are: one device for all of them, or each by its kind. */
+static void add_layer_homes(struct buf *out, const json_t *tensors, size_t from, size_t to) {
+    struct buf first = {0}, home = {0};
+    bool same = true;
+    add_home(&first, json_array_get(tensors, from));
+    for (size_t i = from + 1; i < to && same; i++) {
+        buf_clear(&home);
+        add_home(&home, json_array_get(tensors, i));
+        same = strcmp(buf_str(&first), buf_str(&home)) == 0;
+    }
+    if (same) {
+        buf_add_str(out, buf_str(&first));
+    } else {
+        for (size_t i = from; i < to; i++) {
+            const char *kind = kind_of(json_array_get(tensors, i));
+            buf_add_str(out, i > from ? "; " : "");
+            term_add_safe(out, kind, strlen(kind));
+            buf_add_str(out, ": ");
+            add_home(out, json_array_get(tensors, i));
+        }
+    }
+    buf_free(&first);
+    buf_free(&home);
+}
+
+static json_int_t layer_at(const json_t *tensors, size_t i) {
+    return json_integer_value(json_object_get(json_array_get(tensors, i), "layer"));
+}
+
+/* Layers in a row that are the same are one line. */
+struct layer_line {
+    struct buf homes;
+    json_int_t first, last; /* layers; -1: one tensor outside of layers */
+    const char *name;       /* then: its name */
+    uint64_t bytes;
+};
+
+static void print_line(struct buf *out, struct layer_line *line) {
+    struct buf label = {0};
+    if (line->first < 0)
+        term_add_safe(&label, line->name, strlen(line->name));
+    else if (line->first == line->last)
+        buf_printf(&label, "layer %lld", (long long)line->first);
+    else
+        buf_printf(&label, "layers %lld-%lld", (long long)line->first, (long long)line->last);
+    buf_printf(out, "%-20s", buf_str(&label));
+    add_size(out, line->bytes);
+    buf_printf(out, "  %s\n", buf_str(&line->homes));
+    buf_free(&label);
+    buf_free(&line->homes);
+}
+
+static void add_layers(struct buf *out, const json_t *tensors) {
+    struct layer_line line = {0};
+    size_t n = json_array_size(tensors);
+    buf_printf(out, "\n%-20s %11s  home\n", "part", "bytes");
+    for (size_t from = 0, to; from < n; from = to) {
+        json_int_t layer = layer_at(tensors, from);
+        uint64_t bytes = 0;
+        struct buf homes = {0};
+        for (to = from; to < n && layer_at(tensors, to) == layer && (layer >= 0 || to == from);
+             to++)
+            bytes += tensor_bytes(json_array_get(tensors, to));
+        add_layer_homes(&homes, tensors, from, to);
+        bool goes_on = from > 0 && layer >= 0 && line.first >= 0 && line.last + 1 == layer &&
+                       strcmp(buf_str(&line.homes), buf_str(&homes)) == 0;
+        if (goes_on) {
+            line.last = layer;
+            line.bytes += bytes;
+            buf_free(&homes);
+            continue;
+        }
+        if (from > 0) print_line(out, &line);
+        line =
+            (struct layer_line){homes, layer, layer, kind_of(json_array_get(tensors, from)), bytes};
+    }
+    if (n) print_line(out, &line);
+}
+
+/* ---- the command ---- */
+
+static int print_plan(struct app *app, json_t *o) {
+    const json_t *plan = json_object_get(o, "plan"), *tensors = json_object_get(plan, "tensors");
+    if (app->json) {
+        json_t *answer = app_json(app);
+        json_object_update_missing(answer, o);
+        return app_print_json(app, answer);
+    }
+    struct buf out = {0};
+    buf_add_str(&out, "plan: ");
+    add_text(&out, json_object_get(plan, "how"));
+    buf_add_str(&out, "\n\n");
+    add_devices(&out, o);
+    if (flag_on(&app->flags, FLAG_INSPECT_TENSORS))
+        add_tensors(&out, tensors);
+    else
+        add_layers(&out, tensors);
+    int code = app_print(app, buf_str(&out), out.len);
+    buf_free(&out);
+    return code;
+}
+
+int cmd_plan(struct app *app) {
+    ats_options options;
+    ats_engine *engine = NULL;
+    json_t *o = NULL;
+    ats_status status = app_find_model(app);
+    if (status == ATS_OK) {
+        app_engine_options(app, &options);
+        options.plan_only = true;
+        status = app_engine_open(app, &options, &engine);
+    }
+    if (status == ATS_OK) {
+        char *text = ats_engine_describe(engine);
+        status = json_parse(text, strlen(text), &o);
+        ats_free(text);
+    }
+    int code = status == ATS_OK ? print_plan(app, o) : app_fail(app, status);
+    json_decref(o);
+    ats_engine_close(engine);
+    return code;
+}

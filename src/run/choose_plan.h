@@ -1,0 +1,29 @@
+/*
+ * Which devices, and what each of them holds: by the user's rules, by a plan's file, or as many
+ * layers on the GPU as fit its memory. Part of the engine (engine.c calls it while it opens).
+ */
+#pragma once
+
+#include "atsinfer.h"
+#include "plan/file.h"
+#include "plan/rules.h"
+#include "run/ledger.h"
+
+struct plan_choice {
+    bool automatic;       /* the engine says how much the GPU holds, so it may say less */
+    int n_gpu_layers;     /* that the plan has; -1: it was not made of layers */
+    int64_t budget_bytes; /* of the GPU's memory; 0: there was none to keep to */
+    int64_t less_bytes;   /* an earlier attempt did not fit: no more than this; 0: none */
+    const char *how;      /* one line, for people */
+    struct plan_file *file;
+};
+
+/* Before the devices are opened: the options of the plan are checked, device_names filled in. */
+MUST_CHECK ats_status choose_devices(ats_engine *e);
+/* After: e->plan, e->choice and e->ledger, which has been checked. A GPU that gets nothing is
+ * closed and leaves the list. options->device_bytes is set. */
+MUST_CHECK ats_status choose_plan(ats_engine *e, struct executor_options *options);
+/* After an attempt that ran out of memory: false if a smaller plan is not the engine's to choose,
+ * or there is none. Says it. device_names may lose one; the devices are to be opened again. */
+bool choose_smaller(ats_engine *e);
+void choice_free(struct plan_choice *c);

@@ -1,0 +1,121 @@
+/* The plan in force and the ledger as JSON: what `plan`, `--json` and `--save-plan` write. */
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+#include "plan/names.h"
+#include "run/engine.h"
+
+/* Bytes as the file has them, of a part: what its range is of the whole. */
+static int64_t weight_bytes(const ats_engine *e, int weight, const struct plan_part *p) {
+    struct program_shard shard = {.device = p->device,
+                                  .weight = weight,
+                                  .axis = p->axis,
+                                  .begin = p->begin,
+                                  .end = p->end,
+                                  .transfer = -1};
+    struct weight_source source = shard_source(e->model, &shard, false);
+    return weight_source_bytes(&source);
+}
+
+static int64_t part_bytes(const ats_engine *e, const struct plan_part *p) {
+    const struct graph_op *op = &e->model->graph->ops[p->op];
+    int64_t bytes = 0;
+    if (op->kind == OP_EXPERTS) {
+        for (int w = 0; w < N_EXPERT_WEIGHTS; w++)
+            bytes += weight_bytes(e, op->p.experts.weights[w], p);
+    } else if (op->kind == OP_ATTENTION) {
+        struct program_kv kv = {p->device, p->op, p->begin, p->end};
+        struct kv_layout layout = program_kv_layout(e->model, &kv, &e->executor_options);
+        bytes = (int64_t)kv_layout_bytes(&layout);
+    } else if (op->weight >= 0) {
+        bytes = weight_bytes(e, op->weight, p);
+    }
+    return bytes;
+}
+
+/* Of every placed operator: its name, its layer (-1: none) and its parts. */
+static json_t *tensors_json(const ats_engine *e) {
+    struct arena scratch = {0};
+    const struct graph *g = e->model->graph;
+    const char **names = plan_names(&scratch, g);
+    json_t *tensors = json_array();
+    for (int i = 0; i < g->n_ops; i++) {
+        if (!names[i]) continue;
+        json_t *parts = json_array();
+        for (int k = e->plan->first[i]; k < e->plan->first[i + 1]; k++) {
+            const struct plan_part *p = &e->plan->parts[k];
+            json_t *part =
+                json_pack("{s:s, s:s, s:i, s:i, s:I}", "device", e->device_names[p->device], "axis",
+                          axis_name(p->axis), "begin", p->begin, "end", p->end, "bytes",
+                          (json_int_t)part_bytes(e, p));
+            if (p->streamed) json_object_set_new(part, "streamed", json_true());
+            json_array_append_new(parts, part);
+        }
+        json_array_append_new(tensors, json_pack("{s:s, s:s, s:i, s:o}", "name", names[i], "op",
+                                                 op_kind_name(g->ops[i].kind), "layer",
+                                                 g->ops[i].layer, "parts", parts));
+    }
+    arena_free(&scratch);
+    return tensors;
+}
+
+static json_t *plan_json(const ats_engine *e) {
+    json_t *plan = json_pack("{s:s, s:b, s:o}", "how", e->choice.how, "automatic",
+                             (int)e->choice.automatic, "tensors", tensors_json(e));
+    if (e->choice.n_gpu_layers >= 0)
+        json_object_set_new(plan, "gpu_layers", json_integer(e->choice.n_gpu_layers));
+    return plan;
+}
+
+static json_t *ledger_json(const ats_engine *e) {
+    json_t *devices = json_array();
+    for (int d = 0; d < e->n_devices; d++) {
+        const struct executor_ledger *l = &e->ledger.devices[d];
+        json_t *line = json_pack(
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "name", e->device_names[d], "kind",
+            e->devices[d]->gpu ? "gpu" : "cpu", "host_memory", (int)l->memory.host, "weight_bytes",
+            (json_int_t)l->weight_bytes, "mapped_bytes", (json_int_t)l->mapped_bytes, "kv_bytes",
+            (json_int_t)l->kv_bytes, "work_bytes", (json_int_t)l->work_bytes, "pinned_bytes",
+            (json_int_t)l->pinned_bytes);
+        json_object_set_new(line, "slot_bytes", json_integer(l->slot_bytes));
+        json_object_set_new(line, "streamed_pinned_bytes", json_integer(l->streamed_bytes));
+        json_object_set_new(line, "streamed_pageable_bytes", json_integer(l->pageable_bytes));
+        json_object_set_new(line, "own_bytes", json_integer(ledger_own_bytes(l)));
+        json_object_set_new(
+            line, "limit_bytes",
+            json_integer(e->devices[d]->gpu ? l->limit_bytes : e->ledger.host_limit_bytes));
+        json_object_set_new(line, "memory_bytes", json_integer(l->memory.total_bytes));
+        json_object_set_new(line, "free_bytes", json_integer(l->memory.free_bytes));
+        json_array_append_new(devices, line);
+    }
+    return devices;
+}
+
+/* A file's name may hold any bytes, JSON may not. */
+char *ats_engine_describe(const ats_engine *e) {
+    json_t *root = json_pack("{s:i, s:o}", "schema", 1, "model",
+                             json_string_replaced(e->options.model, strlen(e->options.model)));
+    if (e->plan) {
+        json_object_set_new(root, "n_layers", json_integer(e->model->hp.n_layers));
+        json_object_set_new(root, "devices", ledger_json(e));
+        json_object_set_new(root, "host",
+                            json_pack("{s:I, s:I}", "needed_bytes",
+                                      (json_int_t)e->ledger.host_bytes, "limit_bytes",
+                                      (json_int_t)e->ledger.host_limit_bytes));
+        json_object_set_new(root, "plan", plan_json(e));
+    }
+    if (e->executor) {
+        const struct program *p = executor_program(e->executor);
+        json_object_set_new(root, "steps", json_integer(p->n_steps));
+        json_object_set_new(root, "segments", json_integer(p->n_segments));
+        json_object_set_new(root, "copies", json_integer(p->n_copies));
+    }
+    char *text = json_print(root, false);
+    json_decref(root);
+    return text;
+}
+
+char *ats_engine_plan(const ats_engine *e) {
+    if (!e->plan) return NULL;
+    return plan_file_print(e->model->graph, e->plan, e->file->arch, e->device_names);
+}
