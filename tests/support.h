@@ -63,6 +63,7 @@ void test_npy_free(struct test_npy *a);
 
 /* Parsed file, owned by the caller (json_decref). */
 json_t *test_json_read(const char *path);
+json_t *test_fixture(const char *name); /* the same, of a file of tests/fixtures */
 /* json_object_get() that fails the test when the key is missing. */
 json_t *test_json_get(const json_t *object, const char *key);
 /* An array of integers as int32; owned (free); *n its length. */

@@ -1,5 +1,6 @@
 #include "agree.h"
 
+#include <math.h>
 #include "base/arena.h"
 
 ats_options agree_options(const char *model_path) {
@@ -73,4 +74,66 @@ float *agree_plain(const char *model_path, int32_t *ids, size_t n) {
     float *logits = agree_logits(e, ids, n, 0);
     ats_engine_close(e);
     return logits;
+}
+
+double agree_nll(const float *row, int n, int32_t token) {
+    double max = (double)row[agree_argmax(row, n)], sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += exp((double)row[i] - max);
+    return max + log(sum) - (double)row[token];
+}
+
+struct agreement {
+    double tie;
+    int n, n_ties; /* ties: the peer's best two are less than `tie` apart, so either may be ours */
+    int n_equal, n_far; /* far: another token, and the peer's over 1.0 behind our best */
+    double nll, peer_nll;
+};
+
+/* Teacher-forced along what the peer wrote for one prompt. */
+static void add_answer(ats_engine *e, const json_t *answer, struct agreement *a) {
+    size_t n_prompt, n_written;
+    int32_t *prompt = test_json_ids(test_json_get(answer, "prompt_ids"), &n_prompt);
+    int32_t *written = test_json_ids(test_json_get(answer, "written_ids"), &n_written);
+    const json_t *logprobs = test_json_get(answer, "logprobs");
+    int width = agree_vocab(e);
+    ats_session *s;
+    TEST_OK(ats_session_open(e, &s));
+    ats_run run = {s, prompt, n_prompt, ATS_WANT_LAST, NULL};
+    for (size_t i = 0; i < n_written; i++) {
+        TEST_OK(ats_eval(e, &run, 1));
+        const float *row = ats_session_logits(s);
+        int32_t best = agree_argmax(row, width);
+        a->n++;
+        const json_t *top = json_array_get(test_json_get(answer, "top_logprobs"), i);
+        bool tie =
+            json_number_value(json_array_get(top, 0)) - json_number_value(json_array_get(top, 1)) <
+            a->tie;
+        a->n_ties += tie;
+        a->n_equal += !tie && best == written[i];
+        a->n_far += row[best] - row[written[i]] > 1;
+        a->nll += agree_nll(row, width, written[i]);
+        a->peer_nll -= json_number_value(json_array_get(logprobs, i));
+        run = (ats_run){s, &written[i], 1, ATS_WANT_LAST, NULL};
+    }
+    ats_session_close(s);
+    free(prompt), free(written);
+}
+
+void agree_with_peer(ats_engine *e, const char *fixture, size_t n, double tie) {
+    json_t *peer = test_fixture(fixture);
+    const json_t *answers = test_json_get(peer, "prompts");
+    struct agreement a = {.tie = tie};
+    assert_true(n <= json_array_size(answers));
+    for (size_t i = 0; i < n; i++)
+        add_answer(e, json_array_get(answers, i), &a);
+    int n_clear = a.n - a.n_ties;
+    print_message("top-1 equal %d of %d, far %d, NLL %.4f, the peer's %.4f\n", a.n_equal, n_clear,
+                  a.n_far, a.nll / a.n, a.peer_nll / a.n);
+    assert_int_equal(a.n, 128 * n);
+    assert_true(n_clear >= 0.9 * a.n);
+    assert_true(a.n_equal >= 0.97 * n_clear);
+    assert_int_equal(a.n_far, 0);
+    assert_true(fabs(a.nll - a.peer_nll) / a.n <= 0.01);
+    json_decref(peer);
 }

@@ -22,3 +22,11 @@ int32_t agree_argmax(const float *row, int n);
 /* What plans are held to: n ids of a fixed stream go to `ids`; their logits by the reference
  * kernels on one device, (n, n_vocab), owned. */
 float *agree_plain(const char *model_path, int32_t *ids, size_t n);
+
+/* Minus the log-probability of a token, by a row of n logits. */
+double agree_nll(const float *row, int n, int32_t token);
+/* Teacher-forced along what a peer wrote greedily (tests/fixtures/README.md), its first n answers:
+ * the likeliest token is the peer's at 97 % of places, never more than 1.0 ahead of it, and the
+ * mean NLL within 0.01. Places where the peer's own best two are less than `tie` apart (at most a
+ * tenth of all) do not count for the first. */
+void agree_with_peer(ats_engine *e, const char *fixture, size_t n, double tie);

@@ -15,20 +15,6 @@ static ats_options model_options(const char *path, ats_math math) {
     return o;
 }
 
-static double nll(const float *row, int n, int32_t token) {
-    double max = (double)row[agree_argmax(row, n)], sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)row[i] - max);
-    return max + log(sum) - (double)row[token];
-}
-
-static json_t *fixture(const char *name) {
-    char relative[256], path[512];
-    snprintf(relative, sizeof relative, "tests/fixtures/%s", name);
-    test_source_path(path, sizeof path, relative);
-    return test_json_read(path);
-}
-
 static void float_arithmetic_equals_hugging_face(void **state) {
     (void)state;
     char model[512], path[512];
@@ -58,55 +44,13 @@ static void float_arithmetic_equals_hugging_face(void **state) {
     ats_engine_close(e);
 }
 
-struct agreement {
-    int n, n_equal, n_far; /* far: another token, and the peer's over 1.0 behind our best */
-    double nll, peer_nll;
-};
-
-/* Teacher-forced along what the peer wrote for one prompt. */
-static void add_answer(ats_engine *e, const json_t *answer, struct agreement *a) {
-    size_t n_prompt, n_written;
-    int32_t *prompt = test_json_ids(test_json_get(answer, "prompt_ids"), &n_prompt);
-    int32_t *written = test_json_ids(test_json_get(answer, "written_ids"), &n_written);
-    const json_t *logprobs = test_json_get(answer, "logprobs");
-    int width = agree_vocab(e);
-    ats_session *s;
-    TEST_OK(ats_session_open(e, &s));
-    ats_run run = {s, prompt, n_prompt, ATS_WANT_LAST, NULL};
-    for (size_t i = 0; i < n_written; i++) {
-        TEST_OK(ats_eval(e, &run, 1));
-        const float *row = ats_session_logits(s);
-        int32_t best = agree_argmax(row, width);
-        a->n++;
-        a->n_equal += best == written[i];
-        a->n_far += row[best] - row[written[i]] > 1;
-        a->nll += nll(row, width, written[i]);
-        a->peer_nll -= json_number_value(json_array_get(logprobs, i));
-        run = (ats_run){s, &written[i], 1, ATS_WANT_LAST, NULL};
-    }
-    ats_session_close(s);
-    free(prompt), free(written);
-}
-
 static void default_arithmetic_follows_the_peer(void **state) {
     (void)state;
     char model[512];
     if (!test_model_path(model, sizeof model)) skip();
     ats_options options = model_options(model, ATS_MATH_DEFAULT);
     ats_engine *e = agree_open(&options);
-    json_t *peer = fixture("smollm2_peer.json");
-    const json_t *answers = test_json_get(peer, "prompts");
-    struct agreement a = {0};
-    size_t n_answers = TEST_SANITIZED ? 2 : json_array_size(answers);
-    for (size_t i = 0; i < n_answers; i++)
-        add_answer(e, json_array_get(answers, i), &a);
-    print_message("top-1 equal %d of %d, far %d, NLL %.4f, the peer's %.4f\n", a.n_equal, a.n,
-                  a.n_far, a.nll / a.n, a.peer_nll / a.n);
-    assert_int_equal(a.n, TEST_SANITIZED ? 256 : 640);
-    assert_true(a.n_equal >= 0.97 * a.n);
-    assert_int_equal(a.n_far, 0);
-    assert_true(fabs(a.nll - a.peer_nll) / a.n <= 0.01);
-    json_decref(peer);
+    agree_with_peer(e, "smollm2_peer.json", TEST_SANITIZED ? 2 : 5, 0);
     ats_engine_close(e);
 }
 
@@ -116,7 +60,7 @@ static double window_nll(ats_engine *e, const int32_t *ids, int n, int first) {
     float *logits = agree_logits(e, ids, (size_t)n, 0);
     double sum = 0;
     for (int i = first; i < n; i++)
-        sum += nll(logits + (size_t)(i - 1) * (size_t)width, width, ids[i]);
+        sum += agree_nll(logits + (size_t)(i - 1) * (size_t)width, width, ids[i]);
     free(logits);
     return sum;
 }
@@ -127,7 +71,7 @@ static void perplexity_equals_the_peers(void **state) {
     size_t n_bytes, n_ids;
     int32_t *ids;
     if (!test_model_path(model, sizeof model)) skip();
-    json_t *peer = fixture("smollm2_perplexity.json");
+    json_t *peer = test_fixture("smollm2_perplexity.json");
     test_source_path(path, sizeof path, "tests/fixtures/text.txt");
     TEST_OK(file_read(path, 1 << 20, &text, &n_bytes));
     ats_options options = model_options(model, ATS_MATH_DEFAULT);
