@@ -7,34 +7,50 @@
 #define SPIN_NS 60000 /* a wait that ends sooner is not worth the sleep */
 #define NAP_NS  200000000
 
-ats_status vk_commands_open(struct vulkan *v) {
-    VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
-                                    .queueFamilyIndex = v->gpu.family};
-    VK_TRY("a command pool", v->f.CreateCommandPool(v->device, &pool, NULL, &v->pool));
+static ats_status open_queue(struct vulkan *v, uint32_t family, uint32_t index, VkQueue *queue,
+                             VkCommandPool *pool, VkSemaphore *timeline) {
+    VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                    .queueFamilyIndex = family};
+    VK_TRY("a command pool", v->f.CreateCommandPool(v->device, &info, NULL, pool));
     VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                       .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
-    VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &info, NULL, &v->timeline));
-    v->f.GetDeviceQueue(v->device, v->gpu.family, 0, &v->queue);
+    VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                                       .pNext = &type};
+    VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &semaphore, NULL, timeline));
+    v->f.GetDeviceQueue(v->device, family, index, queue);
     return ATS_OK;
+}
+
+ats_status vk_commands_open(struct vulkan *v) {
+    TRY(open_queue(v, v->gpu.family, 0, &v->queue, &v->pool, &v->timeline));
+    return open_queue(v, v->gpu.copy_family, v->gpu.copy_index, &v->copy_queue, &v->copy_pool,
+                      &v->copy_timeline);
 }
 
 void vk_commands_close(struct vulkan *v) {
     if (v->timeline) v->f.DestroySemaphore(v->device, v->timeline, NULL);
+    if (v->copy_timeline) v->f.DestroySemaphore(v->device, v->copy_timeline, NULL);
     if (v->pool) v->f.DestroyCommandPool(v->device, v->pool, NULL);
+    if (v->copy_pool) v->f.DestroyCommandPool(v->device, v->copy_pool, NULL);
 }
 
-ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out) {
+ats_status vk_commands_begin_in(struct vulkan *v, VkCommandPool pool,
+                                VkCommandBufferUsageFlags usage, VkCommandBuffer *out) {
     VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                        .commandPool = v->pool,
+                                        .commandPool = pool,
                                         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
                                         .commandBufferCount = 1};
     VK_TRY("a command buffer", v->f.AllocateCommandBuffers(v->device, &info, out));
-    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                      .flags = usage};
     VkResult result = v->f.BeginCommandBuffer(*out, &begin);
     if (result >= 0) return ATS_OK;
-    v->f.FreeCommandBuffers(v->device, v->pool, 1, out);
+    v->f.FreeCommandBuffers(v->device, pool, 1, out);
     return vk_fail(result, "recording");
+}
+
+ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out) {
+    return vk_commands_begin_in(v, v->pool, 0, out);
 }
 
 static void barrier(const struct vulkan *v, VkCommandBuffer c, VkPipelineStageFlags to,
@@ -59,11 +75,12 @@ void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
 }
 
 /* For tests: the n-th submission loses the device. */
-static VkResult queue_submit(struct vulkan *v, const VkSubmitInfo *info, uint32_t n) {
+static VkResult queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *info,
+                             uint32_t n) {
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     uint64_t start = v->timed ? clock_ns() : 0;
-    VkResult result = v->f.QueueSubmit(v->queue, n, info, VK_NULL_HANDLE);
+    VkResult result = v->f.QueueSubmit(queue, n, info, VK_NULL_HANDLE);
     if (v->timed) v->counters.driver_ns += clock_ns() - start;
     return result;
 }
@@ -73,11 +90,9 @@ enum { MAX_PIECES = 32 }; /* of one call */
 /* Pieces are batches of their own, so that the driver's watchdog sees each by itself; one call
  * hands over many. */
 ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                     const struct vk_stamps *stamps, uint64_t value) {
-    VkTimelineSemaphoreSubmitInfo timeline = {.sType =
-                                                  VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                              .signalSemaphoreValueCount = 1,
-                                              .pSignalSemaphoreValues = &value};
+                     const struct vk_stamps *stamps, uint64_t after, uint64_t value) {
+    const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
+    VkTimelineSemaphoreSubmitInfo ends[2]; /* of the first piece and of the last, maybe one */
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&v->queue_lock);
     for (size_t first = 0; first < list->n && result >= 0; first += MAX_PIECES) {
@@ -85,22 +100,58 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
         VkCommandBuffer commands[MAX_PIECES + 2];
         size_t n = min_size(list->n - first, MAX_PIECES), at = 0;
         for (size_t i = 0; i < n; i++) {
-            bool last = first + i + 1 == list->n;
+            bool last = first + i + 1 == list->n, waits = first + i == 0 && after;
             size_t from = at;
+            VkTimelineSemaphoreSubmitInfo *end = &ends[last];
+            if (waits || last)
+                *end = (VkTimelineSemaphoreSubmitInfo){
+                    .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                    .waitSemaphoreValueCount = waits,
+                    .pWaitSemaphoreValues = &after,
+                    .signalSemaphoreValueCount = last,
+                    .pSignalSemaphoreValues = &value};
             if (stamps && first + i == 0) commands[at++] = stamps->begin;
             commands[at++] = list->items[first + i];
             if (stamps && last) commands[at++] = stamps->end;
             info[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                                     .pNext = last ? &timeline : NULL,
+                                     .pNext = waits || last ? end : NULL,
+                                     .waitSemaphoreCount = waits,
+                                     .pWaitSemaphores = &v->copy_timeline,
+                                     .pWaitDstStageMask = &stage,
                                      .commandBufferCount = (uint32_t)(at - from),
                                      .pCommandBuffers = &commands[from],
                                      .signalSemaphoreCount = last,
                                      .pSignalSemaphores = &v->timeline};
         }
-        result = queue_submit(v, info, (uint32_t)n);
+        result = queue_submit(v, v->queue, info, (uint32_t)n);
     }
     pthread_mutex_unlock(&v->queue_lock);
     if (result < 0) return vk_fail(result, "a submission");
+    return ATS_OK;
+}
+
+ats_status vk_submit_copy(struct vulkan *v, const struct backend_copy *copy, uint64_t after,
+                          uint64_t value) {
+    const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_TRANSFER_BIT;
+    VkTimelineSemaphoreSubmitInfo timeline = {.sType =
+                                                  VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                              .waitSemaphoreValueCount = after != 0,
+                                              .pWaitSemaphoreValues = &after,
+                                              .signalSemaphoreValueCount = 1,
+                                              .pSignalSemaphoreValues = &value};
+    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                         .pNext = &timeline,
+                         .waitSemaphoreCount = after != 0,
+                         .pWaitSemaphores = &v->timeline,
+                         .pWaitDstStageMask = &stage,
+                         .commandBufferCount = 1,
+                         .pCommandBuffers = &copy->commands,
+                         .signalSemaphoreCount = 1,
+                         .pSignalSemaphores = &v->copy_timeline};
+    pthread_mutex_lock(&v->queue_lock);
+    VkResult result = queue_submit(v, v->copy_queue, &info, 1);
+    pthread_mutex_unlock(&v->queue_lock);
+    if (result < 0) return vk_fail(result, "a copy");
     return ATS_OK;
 }
 
@@ -139,7 +190,7 @@ static ats_status copy_now(struct vulkan *v, VkCommandBuffer c, VkBuffer from, V
     VK_TRY("recording", v->f.EndCommandBuffer(c));
     VkSubmitInfo info = {
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &c};
-    VkResult result = queue_submit(v, &info, 1);
+    VkResult result = queue_submit(v, v->queue, &info, 1);
     if (result >= 0) result = v->f.QueueWaitIdle(v->queue);
     if (result < 0) return vk_fail(result, "a copy");
     return ATS_OK;

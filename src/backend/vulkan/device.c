@@ -163,6 +163,31 @@ void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out) {
                                 .host = gpu->kind == GPU_INTEGRATED || gpu->kind == GPU_SOFTWARE};
 }
 
+/* How well a family serves copies beside the compute queue; 0: not at all. Engines that do nothing
+ * else leave compute alone. */
+static int copy_rank(const VkQueueFamilyProperties *f, bool own) {
+    const VkQueueFlags beside = VK_QUEUE_SPARSE_BINDING_BIT | VK_QUEUE_PROTECTED_BIT;
+    if (own) return f->queueCount > 1;
+    if ((f->queueFlags & ~beside) == VK_QUEUE_TRANSFER_BIT) return 3;
+    return f->queueFlags & VK_QUEUE_COMPUTE_BIT ? 2 : 0;
+}
+
+/* The queue of copies: one of its own, or the compute queue in both roles. */
+static void choose_copy_queue(const VkQueueFamilyProperties *families, uint32_t n,
+                              struct vk_gpu *g) {
+    int best = 0;
+    g->copy_family = g->family;
+    g->copy_index = 0;
+    if (vk_disabled("xfer")) return;
+    for (uint32_t f = 0; f < n; f++) {
+        int rank = copy_rank(&families[f], f == g->family);
+        if (rank <= best) continue;
+        best = rank;
+        g->copy_family = f;
+        g->copy_index = f == g->family;
+    }
+}
+
 static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     uint32_t n = 0;
     i->GetPhysicalDeviceQueueFamilyProperties(g->handle, &n, NULL);
@@ -171,11 +196,7 @@ static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     uint32_t best = UINT32_MAX;
     for (uint32_t f = 0; f < n; f++) {
         VkQueueFlags flags = families[f].queueFlags;
-        if (!(flags & VK_QUEUE_COMPUTE_BIT)) {
-            g->transfer_queue |= flags & VK_QUEUE_TRANSFER_BIT;
-            continue;
-        }
-        if (families[f].queueCount > 1) g->transfer_queue = true;
+        if (!(flags & VK_QUEUE_COMPUTE_BIT)) continue;
         /* a family without graphics does not share its queue with the desktop */
         bool better = best == UINT32_MAX || ((families[best].queueFlags & VK_QUEUE_GRAPHICS_BIT) &&
                                              !(flags & VK_QUEUE_GRAPHICS_BIT));
@@ -183,9 +204,9 @@ static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     }
     if (best != UINT32_MAX) g->timestamp_bits = families[best].timestampValidBits;
     if (vk_disabled("timestamps")) g->timestamp_bits = 0;
-    free(families);
-    if (vk_disabled("xfer")) g->transfer_queue = false;
     g->family = best;
+    choose_copy_queue(families, n, g);
+    free(families);
     if (best == UINT32_MAX) g->lacks = "it has no compute queue";
 }
 

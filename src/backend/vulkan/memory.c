@@ -53,11 +53,26 @@ static VkResult map_block(struct vulkan *v, int type, enum vk_place place, struc
     return result;
 }
 
+/* Both queues may use any buffer; its bytes are never handed over. */
+static VkResult create_buffer(struct vulkan *v, const void *external, VkBufferUsageFlags usage,
+                              struct vk_block *b) {
+    const uint32_t families[2] = {v->gpu.family, v->gpu.copy_family};
+    bool shared = families[0] != families[1];
+    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                               .pNext = external,
+                               .size = b->bytes,
+                               .usage = usage,
+                               .sharingMode =
+                                   shared ? VK_SHARING_MODE_CONCURRENT : VK_SHARING_MODE_EXCLUSIVE,
+                               .queueFamilyIndexCount = shared ? 2 : 0,
+                               .pQueueFamilyIndices = families};
+    return v->f.CreateBuffer(v->device, &info, NULL, &b->buffer);
+}
+
 static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_block *b) {
-    VkBufferCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, .size = b->bytes, .usage = USAGE};
-    if (place == PLACE_ADDRESSED) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-    VkResult result = v->f.CreateBuffer(v->device, &info, NULL, &b->buffer);
+    VkBufferUsageFlags usage = USAGE;
+    if (place == PLACE_ADDRESSED) usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+    VkResult result = create_buffer(v, NULL, usage, b);
     if (result < 0) return result;
     VkMemoryRequirements needs;
     v->f.GetBufferMemoryRequirements(v->device, b->buffer, &needs);
@@ -118,11 +133,7 @@ static VkResult fill_import(struct vulkan *v, void *memory, struct vk_block *b) 
     VkExternalMemoryBufferCreateInfo external = {
         .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
         .handleTypes = (VkExternalMemoryHandleTypeFlags)handle};
-    VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-                               .pNext = &external,
-                               .size = b->bytes,
-                               .usage = USAGE};
-    if ((result = v->f.CreateBuffer(v->device, &info, NULL, &b->buffer)) < 0) return result;
+    if ((result = create_buffer(v, &external, USAGE, b)) < 0) return result;
     VkMemoryRequirements needs;
     v->f.GetBufferMemoryRequirements(v->device, b->buffer, &needs);
     int type = best_type(v, PLACE_HOST, needs.memoryTypeBits & host.memoryTypeBits);

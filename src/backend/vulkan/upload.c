@@ -30,24 +30,26 @@ int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source) {
 
 /* Large weights have a block of their own: nothing of it is left over. Small ones share, and fill
  * what others left. */
-static ats_status place(struct vulkan *v, struct backend_weight *w) {
-    struct vk_block *block = v->weights;
+static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place where,
+                        const struct backend_weight *w, const struct vk_block **out,
+                        size_t *offset) {
+    struct vk_block *block = *list;
     while (block && block->bytes - block->used < w->bytes)
         block = block->next;
     if (!block) {
         block = xcalloc(1, sizeof *block);
         size_t shared = min_size(VK_BLOCK_BYTES, (size_t)v->gpu.max_allocation);
         size_t bytes = w->bytes < VK_BLOCK_BYTES / 8 ? shared : w->bytes;
-        ats_status status = vk_block_open(v, bytes, PLACE_DEVICE, w->s.name, block);
+        ats_status status = vk_block_open(v, bytes, where, w->s.name, block);
         if (status != ATS_OK) {
             free(block);
             return status;
         }
-        block->next = v->weights;
-        v->weights = block;
+        block->next = *list;
+        *list = block;
     }
-    w->block = block;
-    w->offset = block->used;
+    *out = block;
+    *offset = block->used;
     block->used += w->bytes;
     return ATS_OK;
 }
@@ -105,12 +107,16 @@ static ats_status upload_staged(struct vulkan *v, const struct backend_weight *w
     return flush(v, w, from, to);
 }
 
+static void lay_out_all(const struct backend_weight *w, const struct weight_source *s,
+                        uint8_t *out) {
+    for (int m = 0; m < weight_matrices(s); m++)
+        lay_out(w, s, m, 0, count_units(w), out + (size_t)m * w->matrix_bytes);
+}
+
 static ats_status upload(struct vulkan *v, const struct backend_weight *w,
                          const struct weight_source *s) {
     if (!w->block->mapped) return upload_staged(v, w, s);
-    for (int m = 0; m < weight_matrices(s); m++)
-        lay_out(w, s, m, 0, count_units(w),
-                w->block->mapped + w->offset + (size_t)m * w->matrix_bytes);
+    lay_out_all(w, s, w->block->mapped + w->offset);
     return ATS_OK;
 }
 
@@ -119,8 +125,15 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
     struct vulkan *v = vulkan_of(b);
     *out = NULL;
     struct backend_weight w = weight_shape(source);
-    TRY(place(v, &w));
-    TRY(upload(v, &w, source));
+    if (source->streamed) {
+        TRY(place(v, &v->streamed, PLACE_HOST, &w, &w.host, &w.host_offset));
+        lay_out_all(&w, source, w.host->mapped + w.host_offset);
+        w.block = &v->slots[source->slot];
+        w.offset = (size_t)source->slot_offset;
+    } else {
+        TRY(place(v, &v->weights, PLACE_DEVICE, &w, &w.block, &w.offset));
+        TRY(upload(v, &w, source));
+    }
     *out = xmalloc(sizeof w);
     **out = w;
     return ATS_OK;

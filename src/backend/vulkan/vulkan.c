@@ -67,7 +67,7 @@ static int64_t pinned_bytes(struct backend *b, const struct backend_limits *l) {
     const struct vulkan *v = vulkan_of(b);
     struct vulkan count = {.limits = *l};
     return (int64_t)vk_round_layout(&count, l) + (v->gpu.import ? 0 : l->exchange_bytes) +
-           (vk_maps_own(v) ? 0 : VK_STAGING_BYTES);
+           (vk_maps_own(v) ? 0 : VK_STAGING_BYTES) + (l->n_slots ? VK_BLOCK_BYTES : 0);
 }
 
 static void memory(struct backend *b, struct backend_memory *out) {
@@ -130,6 +130,7 @@ static ats_status reserve(struct backend *b, const struct backend_limits *l) {
         TRY(vk_block_open(v, v->expert_room.bytes, PLACE_DEVICE, "work memory", &v->experts));
     TRY(vk_block_open(v, round, PLACE_HOST, "the round's numbers", &v->round_block));
     TRY(open_exchange(v, l));
+    TRY(vk_slots_open(v));
     memset(v->round_block.mapped, 0, v->round_block.bytes);
     for (int i = 0; i < 2; i++)
         v->round_words[i] = xcalloc(v->cap_words, sizeof(int32_t));
@@ -176,7 +177,7 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
     const struct vk_commands *list =
         &s->commands[job->round->n_tokens == 1 ? VARIANT_ONE : VARIANT_MANY];
-    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job->value));
+    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job->after, job->value));
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
     TRY(vk_wait_in_job(v, job->value));
@@ -206,10 +207,13 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread)
     pthread_mutex_lock(&v->lock);
     bool lost = v->status != ATS_OK;
     pthread_mutex_unlock(&v->lock);
-    ats_status status = lost ? ATS_OK : run_segment_timed(v, job, own_thread);
+    ats_status status = ATS_OK;
+    if (!lost)
+        status = job->copy ? vk_submit_copy(v, job->copy, job->after, job->value)
+                           : run_segment_timed(v, job, own_thread);
     if (status != ATS_OK) stop(v, status);
     pthread_mutex_lock(&v->lock);
-    v->submitted = job->value;
+    if (!job->copy) v->submitted = job->value;
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
 }
@@ -251,12 +255,26 @@ static struct vk_job *take_job(struct vulkan *v) {
     return job;
 }
 
-/* What waits for nobody, behind nothing, goes to the device at once; the rest through the thread,
- * which does the waiting. */
-static ats_status submit(struct backend *b, struct backend_segment *s, const struct round *round,
-                         const struct backend_wait *waits, int n_waits, uint64_t value) {
+/* One queue waits for the other by itself, and what is waited for is on its way already: jobs are
+ * handed over in the order of submission. Other devices are waited for by the host. */
+static void take_waits(struct vulkan *v, struct vk_job *job, const struct backend_wait *waits,
+                       int n_waits) {
+    for (int i = 0; i < n_waits; i++) {
+        enum backend_queue other = job->copy ? BACKEND_COMPUTE : BACKEND_COPY;
+        if (waits[i].backend == &v->base && waits[i].queue == other) {
+            if (waits[i].value > job->after) job->after = waits[i].value;
+            continue;
+        }
+        REQUIRE(waits[i].queue == BACKEND_COMPUTE && job->n_waits < VK_MAX_WAITS);
+        job->waits[job->n_waits++] = waits[i];
+    }
+}
+
+/* What waits for nobody else, behind nothing, goes to the device at once; the rest through the
+ * thread, which does the waiting. */
+static ats_status submit_job(struct backend *b, const struct vk_job *what,
+                             const struct backend_wait *waits, int n_waits) {
     struct vulkan *v = vulkan_of(b);
-    REQUIRE(n_waits <= VK_MAX_WAITS);
     pthread_mutex_lock(&v->lock);
     ats_status status = stopped(v);
     if (status != ATS_OK) {
@@ -264,9 +282,9 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
         return status;
     }
     struct vk_job *job = take_job(v);
-    *job = (struct vk_job){.segment = s, .round = round, .n_waits = n_waits, .value = value};
-    if (n_waits) memcpy(job->waits, waits, (size_t)n_waits * sizeof *waits);
-    bool direct = n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
+    *job = *what;
+    take_waits(v, job, waits, n_waits);
+    bool direct = job->n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
     if (direct) {
         run_unlocked(v, job, false);
     } else {
@@ -278,6 +296,18 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
     return ATS_OK;
+}
+
+static ats_status submit(struct backend *b, struct backend_segment *s, const struct round *round,
+                         const struct backend_wait *waits, int n_waits, uint64_t value) {
+    const struct vk_job job = {.segment = s, .round = round, .value = value};
+    return submit_job(b, &job, waits, n_waits);
+}
+
+static ats_status submit_copy(struct backend *b, struct backend_copy *c,
+                              const struct backend_wait *waits, int n_waits, uint64_t value) {
+    const struct vk_job job = {.copy = c, .value = value};
+    return submit_job(b, &job, waits, n_waits);
 }
 
 void vk_idle(struct vulkan *v) {
@@ -301,23 +331,6 @@ static ats_status wait_value(struct backend *b, uint64_t value) {
     status = vk_wait_value(v, value);
     if (status != ATS_OK) stop(v, status);
     return status;
-}
-
-static ats_status copy_build(struct backend *b, struct backend_weight *const *weights,
-                             int n_weights, struct backend_copy **out) {
-    (void)weights, (void)n_weights;
-    *out = NULL;
-    return fail(ATS_UNSUPPORTED, "%s cannot stream weights yet", b->name);
-}
-
-static void copy_free(struct backend *b, struct backend_copy *c) {
-    (void)b, (void)c;
-}
-
-static ats_status submit_copy(struct backend *b, struct backend_copy *c,
-                              const struct backend_wait *waits, int n_waits, uint64_t value) {
-    (void)c, (void)waits, (void)n_waits, (void)value;
-    return fail(ATS_UNSUPPORTED, "%s cannot stream weights yet", b->name);
 }
 
 /* ---- opening ---- */
@@ -351,7 +364,9 @@ static void close_device(struct vulkan *v) {
     vk_block_close(v, &v->experts);
     vk_block_close(v, &v->round_block);
     vk_block_close(v, &v->staging);
+    vk_slots_close(v);
     close_blocks(v, v->weights);
+    close_blocks(v, v->streamed);
     close_blocks(v, v->hosts);
     v->f.DestroyDevice(v->device, NULL);
 }
@@ -394,8 +409,8 @@ static const struct backend_vtable vulkan_vtable = {
     .segment_build = vk_segment_build,
     .segment_free = vk_segment_free,
     .submit = submit,
-    .copy_build = copy_build,
-    .copy_free = copy_free,
+    .copy_build = vk_copy_build,
+    .copy_free = vk_copy_free,
     .submit_copy = submit_copy,
     .wait = wait_value,
     .set_timed = vk_set_timed,
@@ -405,7 +420,7 @@ static const struct backend_vtable vulkan_vtable = {
 
 /* Only what the shaders use is asked for. */
 static ats_status create_device(struct vulkan *v) {
-    const float priority = 1;
+    const float priorities[2] = {1, 1};
     const char *extensions[3];
     uint32_t n_extensions = 0;
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dot = {
@@ -423,14 +438,17 @@ static ats_status create_device(struct vulkan *v) {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
         .pNext = &v12,
         .storageBuffer16BitAccess = VK_TRUE};
-    VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                     .queueFamilyIndex = v->gpu.family,
-                                     .queueCount = 1,
-                                     .pQueuePriorities = &priority};
+    bool same = v->gpu.copy_family == v->gpu.family;
+    VkDeviceQueueCreateInfo queues[2] = {{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                          .queueFamilyIndex = v->gpu.family,
+                                          .queueCount = same ? 1 + v->gpu.copy_index : 1,
+                                          .pQueuePriorities = priorities}};
+    queues[1] = queues[0];
+    queues[1].queueFamilyIndex = v->gpu.copy_family;
     VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                .pNext = &v11,
-                               .queueCreateInfoCount = 1,
-                               .pQueueCreateInfos = &queue,
+                               .queueCreateInfoCount = same ? 1 : 2,
+                               .pQueueCreateInfos = queues,
                                .enabledExtensionCount = n_extensions,
                                .ppEnabledExtensionNames = extensions};
     VK_TRY("opening the device", v->instance.CreateDevice(v->gpu.handle, &info, NULL, &v->device));
@@ -482,6 +500,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
     v->no_barriers = vk_disabled("barriers");
     v->no_first_barriers = vk_disabled("first-barriers");
+    v->base.streams = v->gpu.kind != GPU_INTEGRATED; /* there, its memory is the host's */
+    v->base.pins = true;
     TRY(create_device(v));
     TRY(vk_commands_open(v));
     TRY(vk_pipelines_open(v));
@@ -526,7 +546,7 @@ static void describe(const struct vk_gpu *g, int index, struct backend_device_in
     snprintf(out->note, sizeof out->note, "%s; subgroups of %u%s%s%s%s%s", g->properties.deviceName,
              g->subgroup, g->fp16 ? ", 16-bit floats" : "",
              g->idot ? g->idot_fast ? ", fast integer dots" : ", integer dots" : "",
-             g->import ? ", host memory in place" : "", g->transfer_queue ? ", copy queue" : "",
+             g->import ? ", host memory in place" : "", vk_has_copy_queue(g) ? ", copy queue" : "",
              g->kind == GPU_SOFTWARE ? ", only when named" : "");
 }
 

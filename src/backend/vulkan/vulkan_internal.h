@@ -39,10 +39,11 @@ struct vk_gpu {
     VkPhysicalDeviceProperties properties;
     VkPhysicalDeviceMemoryProperties memory;
     enum vk_gpu_kind kind;
-    uint32_t family; /* of the compute queue */
-    bool usable;     /* else `lacks` says why not */
+    uint32_t family;                  /* of the compute queue */
+    uint32_t copy_family, copy_index; /* queue of copies; the compute queue itself: family, 0 */
+    bool usable;                      /* else `lacks` says why not */
     const char *lacks;
-    bool fp16, idot, import, transfer_queue, host_vram, budget;
+    bool fp16, idot, import, host_vram, budget;
     bool address;                    /* shaders reach memory by its address */
     bool idot_fast;                  /* the device says that it gains by it */
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
@@ -51,6 +52,9 @@ struct vk_gpu {
     uint32_t timestamp_bits; /* that count; 0: its queue has no clock */
     bool calibrated;         /* which can be read together with the host's */
 };
+static inline bool vk_has_copy_queue(const struct vk_gpu *g) {
+    return g->copy_family != g->family || g->copy_index;
+}
 /* Devices of the instance in the driver's order. Returns how many. */
 int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
 const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
@@ -87,8 +91,10 @@ struct backend_weight {
     const struct vk_block *block;
     size_t offset, bytes;
     bool packed;
-    size_t unit_bytes;   /* a group of 16 rows, or a row */
-    size_t matrix_bytes; /* from expert to expert */
+    size_t unit_bytes;           /* a group of 16 rows, or a row */
+    size_t matrix_bytes;         /* from expert to expert */
+    const struct vk_block *host; /* streamed: its home; the block is a slot. Else NULL */
+    size_t host_offset;
 };
 struct backend_kv {
     struct kv_layout layout;
@@ -175,12 +181,19 @@ struct backend_segment {
     } stamps;
 };
 
+struct backend_copy {
+    VkCommandBuffer commands;
+};
+
+/* A segment or a copy on its way to its queue. */
 struct vk_job {
     struct vk_job *next;
     struct backend_segment *segment;
     const struct round *round;
+    struct backend_copy *copy; /* or NULL */
     struct backend_wait waits[VK_MAX_WAITS];
-    int n_waits;
+    int n_waits;    /* of the host, before it is submitted */
+    uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
     uint64_t value;
 };
 
@@ -202,6 +215,9 @@ struct vulkan {
     pthread_mutex_t queue_lock; /* of the queue and the command pool */
     VkCommandPool pool;
     VkSemaphore timeline;
+    VkQueue copy_queue; /* the queue itself if there is no other; guarded by the same lock */
+    VkCommandPool copy_pool;
+    VkSemaphore copy_timeline;
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
     VkShaderModule modules[SHADER_COUNT];
@@ -222,6 +238,8 @@ struct vulkan {
     int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */
     struct vk_block *hosts;   /* given out by host_alloc */
     struct vk_block *weights; /* the newest first */
+    struct vk_block *slots;   /* (limits.n_slots) */
+    struct vk_block *streamed;    /* homes of streamed weights in host memory, the newest first */
     size_t cap_words, used_words; /* of the integers: room, and how many were written */
     size_t at_ropes, at_grids;    /* sections of round_block behind the integers */
     int n_grids_written;
@@ -289,6 +307,13 @@ ats_status vk_kv_open(struct backend *b, const struct kv_layout *layout, struct 
 void vk_kv_close(struct backend *b, struct backend_kv *kv);
 ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst);
 
+/* stream.c */
+MUST_CHECK ats_status vk_slots_open(struct vulkan *v);
+void vk_slots_close(struct vulkan *v);
+ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
+                         struct backend_copy **out);
+void vk_copy_free(struct backend *b, struct backend_copy *c);
+
 /* record.c */
 ats_status vk_segment_build(struct backend *b, const struct step *steps, int n_steps,
                             struct backend_segment **out);
@@ -302,13 +327,19 @@ MUST_CHECK ats_status vk_commands_open(struct vulkan *v);
 void vk_commands_close(struct vulkan *v);
 /* A command buffer that is being recorded. The caller holds queue_lock. */
 MUST_CHECK ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out);
+MUST_CHECK ats_status vk_commands_begin_in(struct vulkan *v, VkCommandPool pool,
+                                           VkCommandBufferUsageFlags usage, VkCommandBuffer *out);
 /* What the device did before is done, and seen by what it does after. */
 void vk_barrier(const struct vulkan *v, VkCommandBuffer c);
 /* Ends a segment: its writes are seen by whoever waited for it on the host. */
 void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c);
-/* All of a list; the last one sets the timeline to value. stamps go around it, NULL: nothing. */
+/* All of a list, once copies have reached `after`; the last one sets the timeline to value. stamps
+ * go around it, NULL: nothing. */
 MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                                const struct vk_stamps *stamps, uint64_t value);
+                                const struct vk_stamps *stamps, uint64_t after, uint64_t value);
+/* A copy, once the timeline has reached `after` (0: at once); sets that of copies to value. */
+MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct backend_copy *copy,
+                                     uint64_t after, uint64_t value);
 /* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
 MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
 /* The same for whoever runs a job. */

@@ -1,0 +1,58 @@
+/* Streaming: slots, and copies that are recorded once. What waits for what stands in vulkan.c. */
+#include "backend/vulkan/vulkan_internal.h"
+
+#include <stdlib.h>
+
+ats_status vk_slots_open(struct vulkan *v) {
+    const struct backend_limits *l = &v->limits;
+    v->slots = xcalloc((size_t)max_int(l->n_slots, 1), sizeof *v->slots);
+    for (int i = 0; i < l->n_slots; i++)
+        TRY(vk_block_open(v, (size_t)l->slot_bytes, PLACE_DEVICE, "a slot", &v->slots[i]));
+    return ATS_OK;
+}
+
+void vk_slots_close(struct vulkan *v) {
+    for (int i = 0; v->slots && i < v->limits.n_slots; i++)
+        vk_block_close(v, &v->slots[i]);
+    free(v->slots);
+    v->slots = NULL;
+}
+
+/* A copy may be handed over for the next round while the last one's is under way. */
+static ats_status record(struct vulkan *v, struct backend_weight *const *weights, int n_weights,
+                         VkCommandBuffer *out) {
+    TRY(vk_commands_begin_in(v, v->copy_pool, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT, out));
+    for (int i = 0; i < n_weights; i++) {
+        const struct backend_weight *w = weights[i];
+        VkBufferCopy region = {
+            .srcOffset = w->host_offset, .dstOffset = w->offset, .size = w->bytes};
+        v->f.CmdCopyBuffer(*out, w->host->buffer, w->block->buffer, 1, &region);
+    }
+    VkResult result = v->f.EndCommandBuffer(*out);
+    if (result >= 0) return ATS_OK;
+    v->f.FreeCommandBuffers(v->device, v->copy_pool, 1, out);
+    return vk_fail(result, "recording");
+}
+
+ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
+                         struct backend_copy **out) {
+    struct vulkan *v = vulkan_of(b);
+    struct backend_copy copy;
+    *out = NULL;
+    pthread_mutex_lock(&v->queue_lock);
+    ats_status status = record(v, weights, n_weights, &copy.commands);
+    pthread_mutex_unlock(&v->queue_lock);
+    if (status != ATS_OK) return status;
+    *out = xmalloc(sizeof copy);
+    **out = copy;
+    return ATS_OK;
+}
+
+void vk_copy_free(struct backend *b, struct backend_copy *c) {
+    struct vulkan *v = vulkan_of(b);
+    vk_idle(v);
+    pthread_mutex_lock(&v->queue_lock);
+    v->f.FreeCommandBuffers(v->device, v->copy_pool, 1, &c->commands);
+    pthread_mutex_unlock(&v->queue_lock);
+    free(c);
+}
