@@ -109,6 +109,7 @@ char *ats_engine_describe(const ats_engine *e) {
         json_object_set_new(root, "steps", json_integer(p->n_steps));
         json_object_set_new(root, "segments", json_integer(p->n_segments));
         json_object_set_new(root, "copies", json_integer(p->n_copies));
+        json_object_set_new(root, "transfers", json_integer(p->n_transfers));
     }
     char *text = json_print(root, false);
     json_decref(root);

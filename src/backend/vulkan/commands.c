@@ -7,29 +7,31 @@
 #define SPIN_NS 60000 /* a wait that ends sooner is not worth the sleep */
 #define NAP_NS  200000000
 
+ats_status vk_timeline_open(struct vulkan *v, VkSemaphore *out) {
+    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
+    VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &info, NULL, out));
+    return ATS_OK;
+}
+
 static ats_status open_queue(struct vulkan *v, uint32_t family, uint32_t index, VkQueue *queue,
-                             VkCommandPool *pool, VkSemaphore *timeline) {
+                             VkCommandPool *pool) {
     VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                     .queueFamilyIndex = family};
     VK_TRY("a command pool", v->f.CreateCommandPool(v->device, &info, NULL, pool));
-    VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
-                                       .pNext = &type};
-    VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &semaphore, NULL, timeline));
     v->f.GetDeviceQueue(v->device, family, index, queue);
     return ATS_OK;
 }
 
 ats_status vk_commands_open(struct vulkan *v) {
-    TRY(open_queue(v, v->gpu.family, 0, &v->queue, &v->pool, &v->timeline));
-    return open_queue(v, v->gpu.copy_family, v->gpu.copy_index, &v->copy_queue, &v->copy_pool,
-                      &v->copy_timeline);
+    TRY(open_queue(v, v->gpu.family, 0, &v->queue, &v->pool));
+    TRY(open_queue(v, v->gpu.copy_family, v->gpu.copy_index, &v->copy_queue, &v->copy_pool));
+    return vk_timeline_open(v, &v->timeline);
 }
 
 void vk_commands_close(struct vulkan *v) {
     if (v->timeline) v->f.DestroySemaphore(v->device, v->timeline, NULL);
-    if (v->copy_timeline) v->f.DestroySemaphore(v->device, v->copy_timeline, NULL);
     if (v->pool) v->f.DestroyCommandPool(v->device, v->pool, NULL);
     if (v->copy_pool) v->f.DestroyCommandPool(v->device, v->copy_pool, NULL);
 }
@@ -53,25 +55,32 @@ ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out) {
     return vk_commands_begin_in(v, v->pool, 0, out);
 }
 
-static void barrier(const struct vulkan *v, VkCommandBuffer c, VkPipelineStageFlags to,
-                    VkAccessFlags access) {
-    const VkPipelineStageFlags work =
-        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+enum {
+    SHADERS = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+    WORK = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+    SHADER_ACCESS = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT,
+    COPY_ACCESS = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+};
+
+static void barrier(const struct vulkan *v, VkCommandBuffer c, VkPipelineStageFlags from,
+                    VkPipelineStageFlags to, VkAccessFlags access) {
     VkMemoryBarrier memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
-                              .srcAccessMask =
-                                  VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                              .srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT,
                               .dstAccessMask = access};
-    v->f.CmdPipelineBarrier(c, work, to, 0, 1, &memory, 0, NULL, 0, NULL);
+    if (from != SHADERS) memory.srcAccessMask |= VK_ACCESS_TRANSFER_WRITE_BIT;
+    v->f.CmdPipelineBarrier(c, from, to, 0, 1, &memory, 0, NULL, 0, NULL);
 }
 
 void vk_barrier(const struct vulkan *v, VkCommandBuffer c) {
-    barrier(v, c, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                VK_ACCESS_TRANSFER_WRITE_BIT);
+    barrier(v, c, WORK, WORK, SHADER_ACCESS | COPY_ACCESS);
+}
+
+void vk_segment_barrier(const struct vulkan *v, VkCommandBuffer c) {
+    barrier(v, c, SHADERS, SHADERS, SHADER_ACCESS);
 }
 
 void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
-    barrier(v, c, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    barrier(v, c, WORK, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
 }
 
 /* For tests: the n-th submission loses the device. */
@@ -90,7 +99,7 @@ enum { MAX_PIECES = 32 }; /* of one call */
 /* Pieces are batches of their own, so that the driver's watchdog sees each by itself; one call
  * hands over many. */
 ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                     const struct vk_stamps *stamps, uint64_t after, uint64_t value) {
+                     const struct vk_stamps *stamps, const struct vk_job *job) {
     const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
     VkTimelineSemaphoreSubmitInfo ends[2]; /* of the first piece and of the last, maybe one */
     VkResult result = VK_SUCCESS;
@@ -100,23 +109,23 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
         VkCommandBuffer commands[MAX_PIECES + 2];
         size_t n = min_size(list->n - first, MAX_PIECES), at = 0;
         for (size_t i = 0; i < n; i++) {
-            bool last = first + i + 1 == list->n, waits = first + i == 0 && after;
+            bool last = first + i + 1 == list->n, waits = first + i == 0 && job->after;
             size_t from = at;
             VkTimelineSemaphoreSubmitInfo *end = &ends[last];
             if (waits || last)
                 *end = (VkTimelineSemaphoreSubmitInfo){
                     .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                     .waitSemaphoreValueCount = waits,
-                    .pWaitSemaphoreValues = &after,
+                    .pWaitSemaphoreValues = &job->after,
                     .signalSemaphoreValueCount = last,
-                    .pSignalSemaphoreValues = &value};
+                    .pSignalSemaphoreValues = &job->value};
             if (stamps && first + i == 0) commands[at++] = stamps->begin;
             commands[at++] = list->items[first + i];
             if (stamps && last) commands[at++] = stamps->end;
             info[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                      .pNext = waits || last ? end : NULL,
                                      .waitSemaphoreCount = waits,
-                                     .pWaitSemaphores = &v->copy_timeline,
+                                     .pWaitSemaphores = waits ? &job->slot->arrived : NULL,
                                      .pWaitDstStageMask = &stage,
                                      .commandBufferCount = (uint32_t)(at - from),
                                      .pCommandBuffers = &commands[from],
@@ -130,24 +139,23 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
     return ATS_OK;
 }
 
-ats_status vk_submit_copy(struct vulkan *v, const struct backend_copy *copy, uint64_t after,
-                          uint64_t value) {
+ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
     const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_TRANSFER_BIT;
     VkTimelineSemaphoreSubmitInfo timeline = {.sType =
                                                   VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                              .waitSemaphoreValueCount = after != 0,
-                                              .pWaitSemaphoreValues = &after,
+                                              .waitSemaphoreValueCount = job->after != 0,
+                                              .pWaitSemaphoreValues = &job->after,
                                               .signalSemaphoreValueCount = 1,
-                                              .pSignalSemaphoreValues = &value};
+                                              .pSignalSemaphoreValues = &job->value};
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .pNext = &timeline,
-                         .waitSemaphoreCount = after != 0,
+                         .waitSemaphoreCount = job->after != 0,
                          .pWaitSemaphores = &v->timeline,
                          .pWaitDstStageMask = &stage,
                          .commandBufferCount = 1,
-                         .pCommandBuffers = &copy->commands,
+                         .pCommandBuffers = &job->copy->commands,
                          .signalSemaphoreCount = 1,
-                         .pSignalSemaphores = &v->copy_timeline};
+                         .pSignalSemaphores = &job->copy->slot->arrived};
     pthread_mutex_lock(&v->queue_lock);
     VkResult result = queue_submit(v, v->copy_queue, &info, 1);
     pthread_mutex_unlock(&v->queue_lock);

@@ -198,13 +198,13 @@ static ats_status record_dispatch(const struct vk_builder *b, const struct vk_di
 static ats_status record_piece(const struct vk_builder *b, VkCommandBuffer c, size_t *at) {
     struct vulkan *v = b->v;
     size_t bytes = 0, first = *at;
-    if (first == 0 && !v->no_first_barriers) vk_barrier(v, c);
+    if (first == 0 && !v->no_first_barriers) vk_segment_barrier(v, c);
     for (; *at < b->n; (*at)++) {
         const struct vk_dispatch *d = &b->items[*at];
         bool full = (int)(*at - first) >= cuts[b->variant].dispatches ||
                     bytes + d->bytes > cuts[b->variant].bytes;
         if (full && *at > first) break;
-        if (d->barrier && !v->no_barriers) vk_barrier(v, c);
+        if (d->barrier && !v->no_barriers) vk_segment_barrier(v, c);
         TRY(record_dispatch(b, d, c));
         bytes += d->bytes;
     }

@@ -3,17 +3,24 @@
 
 #include <stdlib.h>
 
+static ats_status slot_open(struct vulkan *v, struct vk_slot *s) {
+    TRY(vk_timeline_open(v, &s->arrived));
+    return vk_block_open(v, (size_t)v->limits.slot_bytes, PLACE_DEVICE, "a slot", &s->block);
+}
+
 ats_status vk_slots_open(struct vulkan *v) {
     const struct backend_limits *l = &v->limits;
     v->slots = xcalloc((size_t)max_int(l->n_slots, 1), sizeof *v->slots);
     for (int i = 0; i < l->n_slots; i++)
-        TRY(vk_block_open(v, (size_t)l->slot_bytes, PLACE_DEVICE, "a slot", &v->slots[i]));
+        TRY(slot_open(v, &v->slots[i]));
     return ATS_OK;
 }
 
 void vk_slots_close(struct vulkan *v) {
-    for (int i = 0; v->slots && i < v->limits.n_slots; i++)
-        vk_block_close(v, &v->slots[i]);
+    for (int i = 0; v->slots && i < v->limits.n_slots; i++) {
+        if (v->slots[i].arrived) v->f.DestroySemaphore(v->device, v->slots[i].arrived, NULL);
+        vk_block_close(v, &v->slots[i].block);
+    }
     free(v->slots);
     v->slots = NULL;
 }
@@ -37,7 +44,7 @@ static ats_status record(struct vulkan *v, struct backend_weight *const *weights
 ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
                          struct backend_copy **out) {
     struct vulkan *v = vulkan_of(b);
-    struct backend_copy copy;
+    struct backend_copy copy = {.slot = &v->slots[weights[0]->s.slot]};
     *out = NULL;
     pthread_mutex_lock(&v->queue_lock);
     ats_status status = record(v, weights, n_weights, &copy.commands);

@@ -128,7 +128,7 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
     if (source->streamed) {
         TRY(place(v, &v->streamed, PLACE_HOST, &w, &w.host, &w.host_offset));
         lay_out_all(&w, source, w.host->mapped + w.host_offset);
-        w.block = &v->slots[source->slot];
+        w.block = &v->slots[source->slot].block;
         w.offset = (size_t)source->slot_offset;
     } else {
         TRY(place(v, &v->weights, PLACE_DEVICE, &w, &w.block, &w.offset));

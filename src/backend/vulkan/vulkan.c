@@ -177,7 +177,7 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
     const struct vk_commands *list =
         &s->commands[job->round->n_tokens == 1 ? VARIANT_ONE : VARIANT_MANY];
-    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job->after, job->value));
+    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job));
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
     TRY(vk_wait_in_job(v, job->value));
@@ -208,9 +208,7 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread)
     bool lost = v->status != ATS_OK;
     pthread_mutex_unlock(&v->lock);
     ats_status status = ATS_OK;
-    if (!lost)
-        status = job->copy ? vk_submit_copy(v, job->copy, job->after, job->value)
-                           : run_segment_timed(v, job, own_thread);
+    if (!lost) status = job->copy ? vk_submit_copy(v, job) : run_segment_timed(v, job, own_thread);
     if (status != ATS_OK) stop(v, status);
     pthread_mutex_lock(&v->lock);
     if (!job->copy) v->submitted = job->value;
@@ -255,19 +253,32 @@ static struct vk_job *take_job(struct vulkan *v) {
     return job;
 }
 
-/* One queue waits for the other by itself, and what is waited for is on its way already: jobs are
+/* The slot whose last copy has this value: that of a segment comes before the slot's next one. */
+static const struct vk_slot *find_slot(const struct vulkan *v, uint64_t value) {
+    for (int i = 0; i < v->limits.n_slots; i++)
+        if (v->slots[i].queued == value) return &v->slots[i];
+    REQUIRE(!"a copy that is waited for was submitted");
+    return NULL;
+}
+
+/* Queues wait for each other by themselves, and what is waited for is on its way already: jobs are
  * handed over in the order of submission. Other devices are waited for by the host. */
 static void take_waits(struct vulkan *v, struct vk_job *job, const struct backend_wait *waits,
                        int n_waits) {
     for (int i = 0; i < n_waits; i++) {
-        enum backend_queue other = job->copy ? BACKEND_COMPUTE : BACKEND_COPY;
-        if (waits[i].backend == &v->base && waits[i].queue == other) {
-            if (waits[i].value > job->after) job->after = waits[i].value;
-            continue;
+        const struct backend_wait *w = &waits[i];
+        bool own = w->backend == &v->base;
+        if (own && w->queue == BACKEND_COPY && !job->copy) {
+            job->slot = find_slot(v, w->value);
+            job->after = v->no_arrivals ? 0 : w->value;
+        } else if (own && w->queue == BACKEND_COMPUTE && job->copy) {
+            job->after = v->no_releases ? 0 : w->value;
+        } else {
+            REQUIRE(w->queue == BACKEND_COMPUTE && job->n_waits < VK_MAX_WAITS);
+            job->waits[job->n_waits++] = *w;
         }
-        REQUIRE(waits[i].queue == BACKEND_COMPUTE && job->n_waits < VK_MAX_WAITS);
-        job->waits[job->n_waits++] = waits[i];
     }
+    if (job->copy) job->copy->slot->queued = job->value;
 }
 
 /* What waits for nobody else, behind nothing, goes to the device at once; the rest through the
@@ -500,6 +511,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
     v->no_barriers = vk_disabled("barriers");
     v->no_first_barriers = vk_disabled("first-barriers");
+    v->no_arrivals = vk_disabled("arrivals");
+    v->no_releases = vk_disabled("releases");
     v->base.streams = v->gpu.kind != GPU_INTEGRATED; /* there, its memory is the host's */
     v->base.pins = true;
     TRY(create_device(v));

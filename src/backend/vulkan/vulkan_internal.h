@@ -63,7 +63,8 @@ void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out);
 /* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
 uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? Beside features: "barriers" between dispatches and
- * "first-barriers" between segments, for the test that their loss is noticed. */
+ * "first-barriers" between segments, "arrivals" of copies and "releases" of their slots, for the
+ * tests that their loss is noticed. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
@@ -181,8 +182,17 @@ struct backend_segment {
     } stamps;
 };
 
+/* Memory that streamed weights take turns in. The timeline of copies is one of each slot, with the
+ * same values: a copy into it and the segment that waits for it take turns on it. (The validation
+ * layer takes a semaphore for one that is signalled and waited for in turn.) */
+struct vk_slot {
+    struct vk_block block;
+    VkSemaphore arrived;
+    uint64_t queued; /* value of the last copy that was submitted */
+};
 struct backend_copy {
     VkCommandBuffer commands;
+    struct vk_slot *slot;
 };
 
 /* A segment or a copy on its way to its queue. */
@@ -194,6 +204,7 @@ struct vk_job {
     struct backend_wait waits[VK_MAX_WAITS];
     int n_waits;    /* of the host, before it is submitted */
     uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
+    const struct vk_slot *slot; /* of the copy that a segment waits for */
     uint64_t value;
 };
 
@@ -217,14 +228,14 @@ struct vulkan {
     VkSemaphore timeline;
     VkQueue copy_queue; /* the queue itself if there is no other; guarded by the same lock */
     VkCommandPool copy_pool;
-    VkSemaphore copy_timeline;
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
     VkShaderModule modules[SHADER_COUNT];
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
     uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
-    bool no_barriers, no_first_barriers;       /* test switches */
+    bool no_barriers, no_first_barriers;       /* test switches, */
+    bool no_arrivals, no_releases;             /* and these */
     int lanes; /* of a work-group that is free to choose; a power of two */
     int split; /* lanes that share a row of a packed product */
 
@@ -238,7 +249,7 @@ struct vulkan {
     int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */
     struct vk_block *hosts;   /* given out by host_alloc */
     struct vk_block *weights; /* the newest first */
-    struct vk_block *slots;   /* (limits.n_slots) */
+    struct vk_slot *slots;    /* (limits.n_slots) */
     struct vk_block *streamed;    /* homes of streamed weights in host memory, the newest first */
     size_t cap_words, used_words; /* of the integers: room, and how many were written */
     size_t at_ropes, at_grids;    /* sections of round_block behind the integers */
@@ -325,21 +336,25 @@ struct vk_expert_room vk_expert_room(const struct vulkan *v, const struct backen
 /* commands.c */
 MUST_CHECK ats_status vk_commands_open(struct vulkan *v);
 void vk_commands_close(struct vulkan *v);
+MUST_CHECK ats_status vk_timeline_open(struct vulkan *v, VkSemaphore *out);
 /* A command buffer that is being recorded. The caller holds queue_lock. */
 MUST_CHECK ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out);
 MUST_CHECK ats_status vk_commands_begin_in(struct vulkan *v, VkCommandPool pool,
                                            VkCommandBufferUsageFlags usage, VkCommandBuffer *out);
 /* What the device did before is done, and seen by what it does after. */
 void vk_barrier(const struct vulkan *v, VkCommandBuffer c);
+/* Shaders that ran before are done, and seen by those after. Copies are not: the queue may still be
+ * busy with streamed weights, which are waited for by their value; all others end with a barrier.
+ */
+void vk_segment_barrier(const struct vulkan *v, VkCommandBuffer c);
 /* Ends a segment: its writes are seen by whoever waited for it on the host. */
 void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c);
-/* All of a list, once copies have reached `after`; the last one sets the timeline to value. stamps
- * go around it, NULL: nothing. */
+/* A job's segment, all of a list, once its copy has arrived; the last one sets the timeline to the
+ * job's value. stamps go around it, NULL: nothing. */
 MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                                const struct vk_stamps *stamps, uint64_t after, uint64_t value);
-/* A copy, once the timeline has reached `after` (0: at once); sets that of copies to value. */
-MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct backend_copy *copy,
-                                     uint64_t after, uint64_t value);
+                                const struct vk_stamps *stamps, const struct vk_job *job);
+/* A job's copy, once the timeline has reached job->after (0: at once). */
+MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job);
 /* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
 MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
 /* The same for whoever runs a job. */
