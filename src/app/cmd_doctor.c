@@ -3,7 +3,8 @@
  *   "cpu":     {"model", "features": "avx2 fma ...", "isa", "cores_usable", "cores_fast",
  *               "threads_default"}
  *   "memory":  {"total_bytes", "available_bytes"}
- *   "devices": [{"name", "kind", "usable", "note"}]
+ *   "devices": [{"name", "kind", "usable", "note", "memory_bytes", "free_bytes", "free_measured",
+ *               "host_memory"}], the last four of devices that have memory
  *   "advice":  [text]
  */
 #include "app/cmd.h"
@@ -32,6 +33,16 @@ static void add_cpu(struct buf *out, const json_t *cpu) {
                int_of(cpu, "threads_default"));
 }
 
+static void add_memory(struct buf *out, const json_t *d) {
+    char total[32], free_now[32];
+    if (!json_object_get(d, "memory_bytes")) return;
+    buf_printf(out, "; %s%s, %s %s",
+               format_bytes(total, sizeof total, (uint64_t)int_of(d, "memory_bytes")),
+               json_is_true(json_object_get(d, "host_memory")) ? " of the host's memory" : "",
+               format_bytes(free_now, sizeof free_now, (uint64_t)int_of(d, "free_bytes")),
+               json_is_true(json_object_get(d, "free_measured")) ? "free" : "assumed free");
+}
+
 static void add_devices(struct buf *out, const json_t *devices) {
     for (size_t i = 0; i < json_array_size(devices); i++) {
         const json_t *d = json_array_get(devices, i);
@@ -45,6 +56,7 @@ static void add_devices(struct buf *out, const json_t *devices) {
             buf_add_str(out, ", ");
             add_text(out, json_object_get(d, "note"));
         }
+        add_memory(out, d);
         buf_add_char(out, '\n');
     }
 }
