@@ -25,6 +25,11 @@ static bool has_rules(const ats_options *o) {
     return o->gpu_layers || o->n_overrides || o->n_cpu_moe || o->vram_mib;
 }
 
+/* "-ngl 0" is how one asks for the CPU. */
+static bool wants_none(const ats_options *o) {
+    return o->gpu_layers && strcmp(o->gpu_layers, "0") == 0 && !o->n_overrides;
+}
+
 static ats_status check_plan_options(const ats_options *o) {
     int n_layers;
     if (o->gpu_layers) TRY(plan_layers_parse(o->gpu_layers, &n_layers));
@@ -89,7 +94,7 @@ static char *device_list(ats_engine *e) {
         return arena_printf(&e->arena, "%s,%s",
                             strncmp(o->devices, "sim", 3) == 0 ? "sim:cpu" : "cpu", o->devices);
     if (e->choice.file) return file_device_list(e);
-    bool wants_gpu = has_rules(o) && !(o->gpu_layers && strcmp(o->gpu_layers, "0") == 0);
+    bool wants_gpu = has_rules(o) && !wants_none(o);
     return arena_strdup(&e->arena, wants_gpu && has_real_gpu() ? "cpu,vulkan" : "cpu");
 }
 
@@ -312,10 +317,10 @@ static ats_status make_without_rules(struct choosing *c) {
         if (c->n_cpus > 1 || c->n_gpus > 1)
             return fail(ATS_UNSUPPORTED, "rules divide a model between one CPU and one GPU; for "
                                          "other devices there are plan files");
-        if (!c->n_gpus)
-            log_msg(LOG_WARN, "there is no GPU among the devices: the CPU does it alone");
-        else
+        if (c->n_gpus)
             c->o->device_bytes[0] = e->choice.budget_bytes = gpu_budget(c, e->devices[0]);
+        else if (!wants_none(&e->options))
+            log_msg(LOG_WARN, "there is no GPU among the devices: the CPU does it alone");
     }
     e->choice.how = e->n_devices > 1 ? "divided evenly" : "all on one device";
     e->plan = e->n_devices > 1 ? plan_even(&e->arena, c->g, e->n_devices)

@@ -77,6 +77,32 @@ static void values_of_every_kind_are_read(void **state) {
     flags_free(&f);
 }
 
+static void rules_of_a_plan_are_read(void **state) {
+    (void)state;
+    struct flags f;
+    TEST_OK(PARSE(&f, CMD_PLAN, "-ngl", "all", "-ot", "a,b=cpu", "--override-tensor", "c=gpu",
+                  "--cpu-moe", "--vram", "300", "--plan=p.json", "--save-plan", "q.json"));
+    assert_string_equal(flag_text(&f, FLAG_GPU_LAYERS), "all");
+    assert_int_equal(f.values[FLAG_OVERRIDE_TENSOR].n, 2);
+    assert_string_equal(f.values[FLAG_OVERRIDE_TENSOR].texts[0], "a,b=cpu"); /* not a list */
+    assert_true(flag_on(&f, FLAG_CPU_MOE));
+    assert_int_equal(flag_int(&f, FLAG_VRAM), 300);
+    assert_string_equal(flag_text(&f, FLAG_SAVE_PLAN), "q.json");
+    flags_free(&f);
+    flags_init(&f, CMD_RUN);
+    TEST_OK(flags_read_ini(&f, "c",
+                           "gpu-layers = 12\noverride-tensor = ffn=cpu\n"
+                           "n-cpu-moe = 3\nplan = p.json\n"));
+    assert_string_equal(flag_text(&f, FLAG_GPU_LAYERS), "12");
+    assert_string_equal(f.values[FLAG_OVERRIDE_TENSOR].texts[0], "ffn=cpu");
+    assert_int_equal(flag_int(&f, FLAG_N_CPU_MOE), 3);
+    assert_string_equal(flag_text(&f, FLAG_PLAN), "p.json");
+    TEST_STATUS(flags_read_ini(&f, "c", "save-plan = q.json\n"), ATS_BAD_ARGUMENT);
+    flags_free(&f);
+    expect_error(CMD_RUN, "--vram", "0", "a whole number from 1");
+    expect_error(CMD_BENCH, "-ncmoe", "-1", "a whole number from 0");
+}
+
 static void types_of_the_cache_stand_in_the_order_of_the_library(void **state) {
     (void)state;
     static const struct {
@@ -258,6 +284,7 @@ int main(void) {
         cmocka_unit_test(the_table_is_complete_and_without_clashes),
         cmocka_unit_test(default_values_are_valid_for_their_flags),
         cmocka_unit_test(values_of_every_kind_are_read),
+        cmocka_unit_test(rules_of_a_plan_are_read),
         cmocka_unit_test(types_of_the_cache_stand_in_the_order_of_the_library),
         cmocka_unit_test(numbers_with_anything_wrong_are_refused),
         cmocka_unit_test(a_flag_without_its_value_is_refused),
