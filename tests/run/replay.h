@@ -19,6 +19,9 @@ struct replay_case {
 /* Shards, caches, ranges, order and waits are what the plan says. */
 void replay_check_form(const struct replay_case *c);
 
+/* The same of what is streamed. */
+void replay_check_streams(const struct replay_case *c);
+
 /* One round, segments in an order drawn from rng: each device's own order and the waits are all
  * that it respects. At the end the logits stand where the program says. */
 void replay_run(const struct replay_case *c, struct rng *rng);
@@ -30,3 +33,8 @@ bool replay_has_race(const struct replay_case *c, int segment, int wait);
 /* True if without this wait somebody may read from the exchange what it does not mean. Not every
  * race does that: a device may write again what another one wrote there. */
 bool replay_needs_wait(const struct replay_case *c, int segment, int wait);
+
+/* True if a copy may come into a slot while somebody reads it, or somebody may read what has not
+ * come yet: over two rounds, as the executor submits them. Left out is what `segment` waits for to
+ * arrive, or what `transfer` waits for to be read (-1: nothing). */
+bool replay_has_slot_race(const struct replay_case *c, int segment, int transfer);

@@ -24,7 +24,7 @@ static void lowered_open(struct lowered *l, const struct tiny_shape *shape, int 
 static const struct program *lower(struct lowered *l) {
     struct rng rng;
     rng_seed(&rng, 1);
-    TEST_OK(plan_check(l->g, l->plan, 1, 0));
+    TEST_OK(plan_check(l->g, l->plan, 1, 1));
     const struct program *p = program_lower(&l->arena, l->g, l->plan, N_TOKENS, N_ROWS);
     l->c = (struct replay_case){l->g, l->plan, p, N_TOKENS, N_ROWS};
     replay_check_form(&l->c);
@@ -185,6 +185,65 @@ static void idle_devices_cost_nothing(void **state) {
     arena_free(&l.arena);
 }
 
+/* ---- streaming ---- */
+
+enum { EVERY_DEVICE = 15 };
+
+/* All products of a plan are streamed. */
+static void stream_all(struct lowered *l, int n_slots) {
+    for (int i = 0; i < l->plan->n_parts; i++)
+        l->plan->parts[i].streamed = op_can_stream(&l->g->ops[l->plan->parts[i].op]);
+    for (int d = 0; d < l->plan->n_devices; d++)
+        l->plan->n_slots[d] = n_slots;
+}
+
+/* Of a layer 4 x 8 query rows, twice 2 x 8 of K and V, 32 x 4 of the output and three times 12 x 8
+ * of the feed-forward: what is small comes together. */
+static void small_parts_come_together(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    stream_all(&l, 2);
+    const struct program *p = lower(&l);
+    replay_check_streams(&l.c);
+    assert_false(replay_has_slot_race(&l.c, -1, -1));
+    int n_streamed = 0;
+    for (int i = 0; i < l.plan->n_parts; i++)
+        n_streamed += l.plan->parts[i].streamed;
+    assert_true(p->n_transfers > 2 && p->n_transfers < n_streamed);
+    assert_int_equal(p->n_slots[0], 2);
+    /* a segment for each, which begins with its first reader; the rest goes with them or between */
+    assert_in_range(p->n_segments, p->n_transfers, 2 * p->n_transfers + 1);
+    arena_free(&l.arena);
+}
+
+/* With a slot for each nothing comes into the middle of a round: all come ahead. */
+static void there_are_no_more_slots_than_transfers(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    stream_all(&l, 1000);
+    const struct program *p = lower(&l);
+    assert_int_equal(p->n_slots[0], p->n_transfers);
+    for (int i = 0; i < p->n_transfers; i++)
+        assert_true(p->transfers[i].ahead);
+    for (int i = 0; i < p->n_segments; i++)
+        assert_int_equal(p->segments[i].release, -1);
+    arena_free(&l.arena);
+}
+
+static void nothing_is_streamed_unasked(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 2);
+    const struct program *p = lower(&l);
+    assert_int_equal(p->n_transfers, 0);
+    assert_int_equal(p->n_slots[0] + p->n_slots[1], 0);
+    for (int i = 0; i < p->n_segments; i++)
+        assert_int_equal(p->segments[i].arrival, 0);
+    arena_free(&l.arena);
+}
+
 /* ---- any plan ---- */
 
 static const struct tiny_shape shapes[] = {
@@ -233,6 +292,40 @@ static void waits_order_every_conflict_in_the_exchange(void **state) {
     }
 }
 
+/* One of all that is waited for in slots left out: there is a race, but where a device waits for a
+ * slot of its own that another wait has covered. */
+static void any_streamed_plan_fills_its_slots_in_time(void **state) {
+    (void)state;
+    int n_arrivals = 0, n_releases = 0, n_needed = 0, n_one = 0, n_many = 0;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        struct lowered l;
+        struct rng rng;
+        random_open(&l, seed, EVERY_DEVICE, &rng);
+        const struct program *p = l.c.program;
+        replay_check_form(&l.c);
+        replay_check_streams(&l.c);
+        replay_run(&l.c, &rng);
+        if (replay_has_slot_race(&l.c, -1, -1)) fail_msg("seed %d: a wait is missing", (int)seed);
+        for (int d = 0; d < p->n_devices; d++)
+            n_one += p->n_slots[d] == 1, n_many += p->n_slots[d] > 1;
+        for (int i = 0; i < p->n_segments; i++) {
+            if (!p->segments[i].arrival) continue;
+            n_arrivals++;
+            if (!replay_has_slot_race(&l.c, i, -1))
+                fail_msg("seed %d: segment %d waits for nothing", (int)seed, i);
+        }
+        for (int i = 0; i < p->n_transfers; i++) {
+            n_releases++;
+            n_needed += replay_has_slot_race(&l.c, -1, i);
+        }
+        arena_free(&l.arena);
+    }
+    print_message("%d arrivals, all needed; %d of %d releases; %d with one slot, %d with more\n",
+                  n_arrivals, n_needed, n_releases, n_one, n_many);
+    assert_true(n_arrivals > 1000 && n_one > 50 && n_many > 50);
+    assert_true(10 * n_needed >= 9 * n_releases);
+}
+
 /* How many waits there are over 200 plans, and without how many of them something goes wrong. Of
  * three devices, what one waits for may follow from what it heard of another. */
 static void few_waits_could_be_left_out(void **state) {
@@ -268,6 +361,10 @@ int main(void) {
         cmocka_unit_test(partial_sums_are_added_in_device_order),
         cmocka_unit_test(a_head_cut_by_columns_is_summed_on_the_first_device),
         cmocka_unit_test(idle_devices_cost_nothing),
+        cmocka_unit_test(small_parts_come_together),
+        cmocka_unit_test(there_are_no_more_slots_than_transfers),
+        cmocka_unit_test(nothing_is_streamed_unasked),
+        cmocka_unit_test(any_streamed_plan_fills_its_slots_in_time),
         cmocka_unit_test(any_plan_computes_the_graph_in_any_order_of_segments),
         cmocka_unit_test(waits_order_every_conflict_in_the_exchange),
         cmocka_unit_test(few_waits_could_be_left_out),
