@@ -179,7 +179,7 @@ typedef struct ats_stats {
     uint64_t n_prefill_tokens, prefill_ns; /* rounds of more than one token a session */
     uint64_t n_decode_tokens, decode_ns;   /* rounds of one token a session */
     uint64_t n_rounds;
-    uint64_t kv_bytes, weight_bytes, work_bytes; /* promised at load */
+    uint64_t kv_bytes, weight_bytes, work_bytes; /* promised at load; kv with recurrent state */
 } ats_stats;
 ATS_API void ats_engine_stats(const ats_engine *engine, ats_stats *out);
 ATS_API void ats_engine_stats_reset(ats_engine *engine); /* counters, not load figures */
@@ -252,8 +252,12 @@ ATS_API void ats_session_close(ats_session *session); /* accepts NULL */
 /* Tokens it holds (borrowed until the next call on it). */
 ATS_API const int32_t *ats_session_tokens(const ats_session *session, size_t *n);
 /* Keeps the first n tokens; more than it has is BAD_ARGUMENT. Where a model's windows have given up
- * what the next token would look at, those tokens are evaluated again: errors of ats_eval. */
+ * what the next token would look at, those tokens are evaluated again, and of a model with
+ * recurrent layers those behind the last snapshot: errors of ats_eval, with fewer tokens kept. */
 ATS_API ATS_MUST_CHECK ats_status ats_session_truncate(ats_session *session, size_t n);
+/* Remembers the session's recurrent state, so that going back to this number of tokens costs
+ * nothing; the last three are kept. Other models need none and go back anywhere. */
+ATS_API void ats_session_snapshot(ats_session *session);
 
 typedef enum ats_want { ATS_WANT_NONE, ATS_WANT_LAST, ATS_WANT_ALL } ats_want;
 
@@ -268,9 +272,10 @@ typedef struct ats_run {
 /* Evaluates several sessions' tokens together, cut into rounds of n_batch. A session stands in at
  * most one run. CONTEXT_FULL (nothing evaluated, the session unchanged) if a run does not fit. */
 ATS_API ATS_MUST_CHECK ats_status ats_eval(ats_engine *engine, ats_run *runs, int n_runs);
-/* Makes the session hold exactly tokens[0..n), reusing the longest common prefix, and evaluates
- * the rest (at least the last token), so that the logits are those after it. *n_reused may be
- * NULL. */
+/* Makes the session hold exactly tokens[0..n), reusing the longest common prefix (with recurrent
+ * layers, what the last snapshot has of it), and evaluates the rest (at least the last token), so
+ * that the logits are those after it. Takes snapshots where the next call may go back to. *n_reused
+ * may be NULL. */
 ATS_API ATS_MUST_CHECK ats_status ats_session_set(ats_session *session, const int32_t *tokens,
                                                   size_t n, size_t *n_reused);
 /* Logits after the last evaluated token (n_vocab), NULL if there are none; borrowed until the next

@@ -40,6 +40,7 @@ struct span {
 
 struct backend_weight; /* a shard on this device; opaque, owned by the backend */
 struct backend_kv;     /* a pool of pages of one layer and head range on this device */
+struct backend_state;  /* slots for the state of one recurrent operator's range on this device */
 struct backend_segment;
 
 enum step_kind {
@@ -54,26 +55,33 @@ struct step {
     int n_in;
     int begin, end;           /* columns of out that are produced; whole heads for NORM and ROPE */
     int in_begin, in_end;     /* MATMUL: columns of in[0] that are read; a partial sum if not all */
-    int head_begin, head_end; /* ATTENTION: KV heads; kv holds just these */
+    int head_begin, head_end; /* ATTENTION: KV heads; DELTA: heads; kv, state hold just these */
     int expert_begin, expert_end;  /* EXPERTS: those whose sum is made; a partial sum if not all */
     bool rows;                     /* out has a line per wanted row, else per token */
     bool in_rows;                  /* the same for in */
     int n_readers;                 /* later steps of this device that read out */
     struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL; ATTENTION:
-                                      sinks of the query heads of the range above, or NULL */
-    struct backend_weight *bias;   /* MATMUL: the shard's range; ROUTE: of the scores; or NULL */
+                                      sinks of the query heads of the range above, or NULL; CONV:
+                                      filters, DELTA: decays of just the range above */
+    struct backend_weight *bias;   /* MATMUL: the shard's range; ROUTE: of the scores; or NULL;
+                                      DELTA: dt of the range */
     struct backend_weight *experts[N_EXPERT_WEIGHTS];       /* EXPERTS: just the range above */
     struct backend_weight *expert_biases[N_EXPERT_WEIGHTS]; /* the same; NULL: not biased */
     struct backend_kv *kv;                                  /* ATTENTION */
+    struct backend_state *state;                            /* CONV, DELTA */
 };
 
 /* One sequence's part of a round: tokens [token_begin, token_begin + n_tokens), the first of them
  * at `position`; pages[c][p >> 6] holds position p of the layers of class c (attention_params'
- * kv_class), for all positions up to its last that those layers see; others may be -1. */
+ * kv_class), for all positions up to its last that those layers see; others may be -1. Recurrent
+ * operators begin with the state in slot state_in, or zeros if it is STATE_NONE, and leave the one
+ * after the last token in state_out; the two may be equal, else state_in stays as it is. */
+enum { STATE_NONE = -1 };
 struct round_run {
     int token_begin, n_tokens;
     int position;
     const int32_t *pages[KV_MAX_CLASSES];
+    int32_t state_in, state_out;
 };
 struct round {
     int n_tokens;
@@ -122,6 +130,12 @@ struct kv_layout {
     int n_pages;
 };
 size_t kv_layout_bytes(const struct kv_layout *layout); /* K and V together */
+
+/* Slots of n_floats float32 each. What stands where in a slot is the backend's affair. */
+struct state_layout {
+    int64_t n_floats;
+    int n_slots;
+};
 
 /* What a backend must be ready for; given once, before the first segment. */
 struct backend_limits {
@@ -203,6 +217,11 @@ struct backend_vtable {
     void (*kv_close)(struct backend *b, struct backend_kv *kv);
     /* Page src becomes page dst (copy on write). Between rounds only. */
     void (*kv_copy_page)(struct backend *b, struct backend_kv *kv, int src, int dst);
+    /* Slots for an op's state; what they hold at first is not defined. UNSUPPORTED: the device
+     * has no recurrent operators. */
+    ats_status (*state_open)(struct backend *b, const struct state_layout *layout,
+                             struct backend_state **out);
+    void (*state_close)(struct backend *b, struct backend_state *s);
     /* Prepares steps once for many rounds; they and the ops are borrowed. */
     ats_status (*segment_build)(struct backend *b, const struct step *steps, int n_steps,
                                 struct backend_segment **out);

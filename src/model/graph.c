@@ -1,5 +1,6 @@
 #include "model/graph.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +9,17 @@ const char *op_kind_name(enum op_kind kind) {
         [OP_EMBED] = "embed",         [OP_NORM] = "norm",   [OP_MATMUL] = "matmul",
         [OP_ROPE] = "rope",           [OP_GATED] = "gated", [OP_ADD] = "add",
         [OP_ATTENTION] = "attention", [OP_ROWS] = "rows",   [OP_ROUTE] = "route",
-        [OP_EXPERTS] = "experts",
+        [OP_EXPERTS] = "experts",     [OP_SLICE] = "slice", [OP_CONV] = "conv",
+        [OP_DELTA] = "delta",
     };
     return (size_t)kind < COUNT_OF(names) ? names[kind] : "?";
+}
+
+int64_t op_state_floats(const struct graph_op *op, int begin, int end) {
+    int64_t n = end - begin;
+    if (op->kind == OP_CONV) return n * (op->p.conv.n_taps - 1);
+    REQUIRE(op->kind == OP_DELTA);
+    return n * op->p.delta.dim_k * op->p.delta.dim_v;
 }
 
 struct graph_builder {
@@ -79,6 +88,13 @@ int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps
     return op->out;
 }
 
+/* sum + eps = group * (mean + eps / group). */
+int graph_l2_norm(struct graph_builder *b, int in, int group, float eps, float scale) {
+    int out = graph_norm(b, in, -1, group, eps / (float)group);
+    b->graph->ops[b->graph->n_ops - 1].p.norm.scale = scale / sqrtf((float)group);
+    return out;
+}
+
 int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math) {
     const struct graph_value v = b->graph->values[in];
     REQUIRE(v.width == b->graph->weights[weight].n_cols);
@@ -133,9 +149,11 @@ int graph_attention(struct graph_builder *b, int q, int k, int v, int sinks,
 
 int graph_gated(struct graph_builder *b, int gate, int up, enum activation act) {
     const struct graph_value v = b->graph->values[gate];
-    REQUIRE(v.width == b->graph->values[up].width);
-    struct graph_op *op = add_op(b, OP_GATED, v.width, v.rows, (int[]){gate, up}, 2);
+    int width = b->graph->values[up].width;
+    REQUIRE((v.width == width || v.width == 1) && v.rows == b->graph->values[up].rows);
+    struct graph_op *op = add_op(b, OP_GATED, width, v.rows, (int[]){gate, up}, 2);
     op->p.gated.act = act;
+    op->p.gated.one_gate = v.width != width;
     return op->out;
 }
 
@@ -176,6 +194,49 @@ int graph_experts(struct graph_builder *b, int in, int route, struct experts_par
     return op->out;
 }
 
+int graph_slice(struct graph_builder *b, int in, struct slice_params p) {
+    const struct graph_value v = b->graph->values[in];
+    REQUIRE(p.first >= 0 && p.n >= 1 && p.first + p.n <= p.group && v.width % p.group == 0);
+    struct graph_op *op = add_op(b, OP_SLICE, v.width / p.group * p.n, v.rows, &in, 1);
+    op->p.slice = p;
+    return op->out;
+}
+
+int graph_conv(struct graph_builder *b, int in, int filters, struct conv_params p) {
+    const struct graph_value v = b->graph->values[in];
+    const struct graph_weight *w = &b->graph->weights[filters];
+    REQUIRE(p.n_taps >= 1 && p.n_taps <= CONV_MAX_TAPS && !v.rows);
+    REQUIRE(w->n_rows == 1 && w->n_cols == v.width * p.n_taps);
+    struct graph_op *op = add_op(b, OP_CONV, v.width, false, &in, 1);
+    op->weight = filters;
+    op->p.conv = p;
+    return op->out;
+}
+
+int graph_delta(struct graph_builder *b, const int in[5], int decay, int dt,
+                struct delta_params p) {
+    const struct graph_value *v = b->graph->values;
+    const int keys = p.n_key_heads * p.dim_k, values = p.n_heads * p.dim_v;
+    const int widths[5] = {keys, keys, values, p.n_heads, p.n_heads};
+    REQUIRE(p.n_heads % p.n_key_heads == 0);
+    REQUIRE(p.dim_k % DELTA_BLOCK == 0 && p.dim_v % DELTA_BLOCK == 0);
+    for (int i = 0; i < 5; i++)
+        REQUIRE(v[in[i]].width == widths[i] && !v[in[i]].rows);
+    REQUIRE(b->graph->weights[decay].n_cols == p.n_heads);
+    REQUIRE(b->graph->weights[dt].n_cols == p.n_heads);
+    struct graph_op *op = add_op(b, OP_DELTA, values, false, in, 5);
+    op->weight = decay;
+    op->bias = dt;
+    op->p.delta = p;
+    return op->out;
+}
+
+bool graph_has_state(const struct graph *g) {
+    for (int i = 0; i < g->n_ops; i++)
+        if (op_has_state(&g->ops[i])) return true;
+    return false;
+}
+
 void graph_layer(struct graph_builder *b, int layer) {
     b->layer = layer;
 }
@@ -200,7 +261,7 @@ void graph_block_end(struct graph_builder *b) {
 static void set_axes(struct graph *g, const struct graph_block *block) {
     int last = -1;
     for (int i = block->op_begin; i < block->op_end; i++) {
-        if (g->ops[i].kind == OP_ATTENTION) g->ops[i].unit_axis = AXIS_HEADS;
+        if (op_has_axis(&g->ops[i], AXIS_HEADS)) g->ops[i].unit_axis = AXIS_HEADS;
         if (g->ops[i].kind == OP_EXPERTS) g->ops[i].unit_axis = AXIS_EXPERTS;
         if (g->ops[i].kind != OP_MATMUL) continue;
         g->ops[i].unit_axis = AXIS_ROWS;
@@ -224,6 +285,11 @@ static bool units_fit(const struct graph *g, const struct graph_block *block, in
     return true;
 }
 
+/* Key heads with all their heads, as far as these are one range: a unit of a delta rule. */
+static int delta_units(const struct delta_params *p) {
+    return p->tiled && p->n_heads != p->n_key_heads ? 1 : p->n_key_heads;
+}
+
 /* The axis whose cut all others follow: KV heads, channels (columns of the last product), experts,
  * or the head's rows. */
 static int block_axis_length(const struct graph *g, const struct graph_block *block) {
@@ -232,6 +298,7 @@ static int block_axis_length(const struct graph *g, const struct graph_block *bl
         const struct graph_op *op = &g->ops[i];
         if (!op_is_placed(op)) continue;
         if (op->kind == OP_ATTENTION) return op->p.attention.n_kv_heads;
+        if (op->kind == OP_DELTA) return delta_units(&op->p.delta);
         length = op_axis_length(g, op, op->unit_axis);
     }
     return length;

@@ -16,17 +16,21 @@
 
 enum op_kind {
     OP_EMBED,     /* out[t] = row id(t) of weight */
-    OP_NORM,      /* RMS norm over groups of `group` elements, times weight (group wide; or -1) */
+    OP_NORM,      /* RMS norm over groups of `group` elements, times weight (group wide; or -1) and
+                     scale (0: 1) */
     OP_MATMUL,    /* out = W in (+ bias) */
     OP_ROPE,      /* rotary embedding of each head by the token's position */
     OP_ATTENTION, /* in: q, k, v; stores k and v in the layer's cache, then attends causally. The
                      weight, if any, has a sink for each query head: a score that takes part in the
                      softmax and has no value */
-    OP_GATED,     /* out = act(in0) * in1, see enum activation */
-    OP_ADD,       /* out = in0 + in1 */
-    OP_ROWS,      /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
-    OP_ROUTE,     /* chooses n_used experts by their scores: ids as floats, then their weights */
-    OP_EXPERTS,   /* in: x, route; out = sum over the chosen e of weight * expert e of x */
+    OP_GATED,   /* out = act(in0) * in1, see enum activation; in0 of one column serves all of in1 */
+    OP_ADD,     /* out = in0 + in1 */
+    OP_ROWS,    /* out[j] = in[row(j)]: only the rows whose result is wanted go on */
+    OP_ROUTE,   /* chooses n_used experts by their scores: ids as floats, then their weights */
+    OP_EXPERTS, /* in: x, route; out = sum over the chosen e of weight * expert e of x */
+    OP_SLICE,   /* of each group of columns a few: a view of a fused product */
+    OP_CONV,    /* short causal convolution of each column with its past; a state */
+    OP_DELTA,   /* in: q, k, v, a, b; gated delta rule of each head; a state */
 };
 
 enum axis {
@@ -42,6 +46,7 @@ enum activation {
     ACT_SILU,    /* gate * sigmoid(gate) * up */
     ACT_GELU,    /* its tanh form */
     ACT_CLAMPED, /* gpt-oss: g = min(gate, LIMIT), g * sigmoid(SLOPE g) * (clamp(up, LIMIT) + 1) */
+    ACT_SIGMOID, /* sigmoid(gate) * up */
     ACT_COUNT
 };
 #define ACT_CLAMPED_LIMIT 7.0f
@@ -97,6 +102,32 @@ struct experts_params {
     bool scale_input;             /* the route's weight multiplies x, not the output */
 };
 
+/* Columns first .. first + n - 1 of each group of `group`; groups stay in order. */
+struct slice_params {
+    int group, first, n;
+};
+
+/* out[t][c] = act(sum over j < n_taps of w[c][j] * in[t - (n_taps - 1) + j][c]); before the
+ * sequence's beginning stand zeros. The weight is a vector: n_taps elements a column. State of a
+ * sequence: its last n_taps - 1 inputs, (n_taps - 1, n_columns). */
+struct conv_params {
+    int n_taps;
+    bool silu; /* act; else none */
+};
+#define CONV_MAX_TAPS 16
+
+/* Gated delta rule (arXiv 2412.06464, eq. 10). Head j has a state S of (dim_k, dim_v), 0 at the
+ * sequence's beginning; with k and q of its key head, a and b the j-th columns, A the j-th element
+ * of the weight and dt of the bias, a token makes
+ *   S *= exp(A softplus(a + dt));  S += k (sigmoid(b) (v - S' k))';  out = S' q. */
+struct delta_params {
+    int n_heads, n_key_heads; /* n_heads is a multiple of n_key_heads */
+    int dim_k, dim_v;         /* multiples of DELTA_BLOCK */
+    bool tiled;               /* head j has key head j % n_key_heads; else heads of one key head are
+                                 neighbours */
+};
+#define DELTA_BLOCK 16
+
 struct graph_weight {
     const char *name;   /* of the file's tensor, for messages and plans only */
     int tensor;         /* index in the model's tensor table */
@@ -115,10 +146,10 @@ struct graph_value {
 
 struct graph_op {
     enum op_kind kind;
-    int in[3], n_in;     /* value indices */
+    int in[5], n_in;     /* value indices */
     int out;             /* value index */
     int weight, bias;    /* weight indices or -1; bias: a vector added by the first shard, or to the
-                            scores of a route */
+                            scores of a route, or dt of a delta rule */
     int layer;           /* -1 outside layers */
     int block;           /* index of the block it belongs to, or -1 */
     enum axis unit_axis; /* how a unit of its block cuts this op: rows, columns or KV heads */
@@ -126,7 +157,7 @@ struct graph_op {
     union {
         struct {
             int group;
-            float eps;
+            float eps, scale;
         } norm;
         struct {
             enum math math;
@@ -135,8 +166,12 @@ struct graph_op {
         struct attention_params attention;
         struct route_params route;
         struct experts_params experts;
+        struct slice_params slice;
+        struct conv_params conv;
+        struct delta_params delta;
         struct {
             enum activation act;
+            bool one_gate; /* for all columns */
         } gated;
         struct {
             float scale;
@@ -144,7 +179,7 @@ struct graph_op {
     } p;
 };
 
-enum block_kind { BLOCK_ATTENTION, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_HEAD };
+enum block_kind { BLOCK_ATTENTION, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_HEAD, BLOCK_RECURRENT };
 /* Ops [op_begin, op_end) that one division along an inner axis serves (house.md 2). */
 struct graph_block {
     enum block_kind kind;
@@ -170,16 +205,32 @@ struct graph {
     int logits; /* value: (n_rows, n_vocab) */
 };
 
-/* A placed operator is one whose home a plan decides: it has a matrix or a cache. All others are
- * computed wherever their result is needed; a route, which is a choice, on one device only. */
+/* A placed operator is one whose home a plan decides: it has a matrix, a cache or a state. All
+ * others are computed wherever their result is needed; a route, which is a choice, on one device
+ * only. */
 static inline bool op_is_placed(const struct graph_op *op) {
     return op->kind == OP_EMBED || op->kind == OP_MATMUL || op->kind == OP_ATTENTION ||
-           op->kind == OP_EXPERTS;
+           op->kind == OP_EXPERTS || op->kind == OP_CONV || op->kind == OP_DELTA;
+}
+/* Has a state for each sequence, which rounds read and write (backend.h). */
+static inline bool op_has_state(const struct graph_op *op) {
+    return op->kind == OP_CONV || op->kind == OP_DELTA;
+}
+/* Floats of its state in a sequence: of columns (CONV) or heads (DELTA) [begin, end). */
+int64_t op_state_floats(const struct graph_op *op, int begin, int end);
+/* May the op be cut along this axis? A convolution by its columns, which are rows of its filters.
+ */
+static inline bool op_has_axis(const struct graph_op *op, enum axis axis) {
+    if (op->kind == OP_ATTENTION || op->kind == OP_DELTA) return axis == AXIS_HEADS;
+    if (op->kind == OP_EXPERTS) return axis == AXIS_EXPERTS;
+    return axis == AXIS_ROWS || (axis == AXIS_COLS && op->kind == OP_MATMUL);
 }
 /* Length of the axis along which an op may be cut. */
 static inline int op_axis_length(const struct graph *g, const struct graph_op *op, enum axis axis) {
     if (op->kind == OP_ATTENTION) return op->p.attention.n_kv_heads;
     if (op->kind == OP_EXPERTS) return op->p.experts.n_experts;
+    if (op->kind == OP_CONV) return g->values[op->out].width;
+    if (op->kind == OP_DELTA) return op->p.delta.n_heads;
     const struct graph_weight *w = &g->weights[op->weight];
     return axis == AXIS_COLS ? w->n_cols : w->n_rows;
 }
@@ -196,6 +247,8 @@ int graph_weight_add(struct graph_builder *b, struct graph_weight weight);
 const struct graph_weight *graph_builder_weight(const struct graph_builder *b, int weight);
 int graph_embed(struct graph_builder *b, int weight, float scale);
 int graph_norm(struct graph_builder *b, int in, int weight, int group, float eps);
+/* scale * x / sqrt(sum of squares + eps) of each group. */
+int graph_l2_norm(struct graph_builder *b, int in, int group, float eps, float scale);
 int graph_matmul(struct graph_builder *b, int in, int weight, int bias, enum math math);
 int graph_rope(struct graph_builder *b, int in, struct rope_params rope);
 /* sinks: a weight (1, n_heads), or -1. */
@@ -207,6 +260,13 @@ int graph_rows(struct graph_builder *b, int in);
 /* scores: (n, n_experts); bias: a weight or -1. Returns (n, 2 * n_used). */
 int graph_route(struct graph_builder *b, int scores, int bias, struct route_params p);
 int graph_experts(struct graph_builder *b, int in, int route, struct experts_params p);
+int graph_slice(struct graph_builder *b, int in, struct slice_params p);
+/* filters: a weight of one row, n_taps elements for each column of in. */
+int graph_conv(struct graph_builder *b, int in, int filters, struct conv_params p);
+/* q, k: (n, n_key_heads * dim_k); v: (n, n_heads * dim_v); a, b: (n, n_heads); decay, dt: weights
+ * (1, n_heads). Returns what v is wide. */
+int graph_delta(struct graph_builder *b, const int in[5], int decay, int dt, struct delta_params p);
+bool graph_has_state(const struct graph *g);
 void graph_layer(struct graph_builder *b, int layer); /* ops added from now on belong to it */
 /* Opens a block; its ops until graph_block_end share a division. */
 void graph_block_begin(struct graph_builder *b, enum block_kind kind);

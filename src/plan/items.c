@@ -155,7 +155,8 @@ static void set_key(const struct maker *m, struct item *item) {
     else {
         key->axis = AXIS_ROWS;
         key->dims[key->n_dims++] = m->g->values[op->out].width;
-        key->dims[key->n_dims++] = 0;
+        int length = op_axis_length(m->g, op, op_has_axis(op, AXIS_HEADS) ? AXIS_HEADS : AXIS_ROWS);
+        key->dims[key->n_dims++] = op_has_state(op) ? 4 * op_state_floats(op, 0, length) : 0;
     }
 }
 

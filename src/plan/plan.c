@@ -28,7 +28,7 @@ static void add_part(struct plan_maker *m, int op, int device, enum axis axis, i
 
 enum axis plan_whole_axis(const struct graph_op *op) {
     if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
-    return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
+    return op_has_axis(op, AXIS_HEADS) ? AXIS_HEADS : AXIS_ROWS;
 }
 
 static void add_whole(struct plan_maker *m, int i, int device) {
@@ -224,9 +224,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     if (op->kind == OP_MATMUL)
         border = axis == AXIS_ROWS ? row_group
                                    : dtype_info(g->weights[op->weight].dtype)->block_elements;
-    if ((op->kind == OP_ATTENTION) != (axis == AXIS_HEADS) ||
-        (op->kind == OP_EXPERTS) != (axis == AXIS_EXPERTS) ||
-        (op->kind == OP_EMBED && to - from > 1))
+    if (!op_has_axis(op, axis) || (op->kind == OP_EMBED && to - from > 1))
         return fail(ATS_BAD_ARGUMENT, "the plan cuts %s along an axis it does not have", name);
     for (int p = from; p < to; p++) {
         const struct plan_part *part = &plan->parts[p];

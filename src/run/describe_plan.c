@@ -72,11 +72,11 @@ static json_t *ledger_json(const ats_engine *e) {
     for (int d = 0; d < e->n_devices; d++) {
         const struct executor_ledger *l = &e->ledger.devices[d];
         json_t *line = json_pack(
-            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I}", "name", e->device_names[d], "kind",
+            "{s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:I}", "name", e->device_names[d], "kind",
             e->devices[d]->gpu ? "gpu" : "cpu", "host_memory", (int)l->memory.host, "weight_bytes",
             (json_int_t)l->weight_bytes, "mapped_bytes", (json_int_t)l->mapped_bytes, "kv_bytes",
-            (json_int_t)l->kv_bytes, "work_bytes", (json_int_t)l->work_bytes, "pinned_bytes",
-            (json_int_t)l->pinned_bytes);
+            (json_int_t)l->kv_bytes, "state_bytes", (json_int_t)l->state_bytes, "work_bytes",
+            (json_int_t)l->work_bytes, "pinned_bytes", (json_int_t)l->pinned_bytes);
         json_object_set_new(line, "slot_bytes", json_integer(l->slot_bytes));
         json_object_set_new(line, "streamed_pinned_bytes", json_integer(l->streamed_bytes));
         json_object_set_new(line, "streamed_pageable_bytes", json_integer(l->pageable_bytes));

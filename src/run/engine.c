@@ -141,11 +141,14 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
         classes[c] = (struct kv_class){.window = g->kv_windows[c], .n_pages = n};
     }
     TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
+    int n_states = graph_has_state(g) ? state_slots_needed(o->n_seqs) : 0;
+    if (n_states) e->states = state_pool_open(n_states);
     struct memory_info memory;
     memory_info_read(&memory);
     *out = (struct executor_options){.n_tokens = o->n_batch,
                                      .n_rows = o->n_rows,
                                      .n_ctx = o->n_ctx,
+                                     .n_states = n_states,
                                      .type_k = kv_type_of(o->kv_k),
                                      .type_v = kv_type_of(o->kv_v),
                                      .host_bytes = (int64_t)memory.available_bytes};
@@ -157,7 +160,7 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
 static void count_stats(ats_engine *e) {
     for (int d = 0; d < e->n_devices; d++) {
         const struct executor_ledger *l = &e->ledger.devices[d];
-        e->stats.kv_bytes += (uint64_t)l->kv_bytes;
+        e->stats.kv_bytes += (uint64_t)(l->kv_bytes + l->state_bytes);
         e->stats.work_bytes += (uint64_t)(l->work_bytes + l->slot_bytes + l->pinned_bytes);
         e->stats.weight_bytes +=
             (uint64_t)(l->weight_bytes + l->mapped_bytes + l->streamed_bytes + l->pageable_bytes);
@@ -238,6 +241,7 @@ void ats_engine_close(ats_engine *e) {
     round_memory_close(e->round);
     close_devices(e);
     kv_close(e->kv);
+    state_pool_close(e->states);
     choice_free(&e->choice);
     chat_close(e->chat);
     tokenizer_close(e->tokenizer);

@@ -12,6 +12,7 @@
 #include "run/gguf_text.h"
 #include "run/kv.h"
 #include "run/metrics.h"
+#include "run/state.h"
 #include "run/trace.h"
 
 struct ats_engine {
@@ -34,6 +35,7 @@ struct ats_engine {
     struct executor_options executor_options;
     struct executor *executor;
     struct kv *kv;
+    struct state_pool *states; /* NULL: the model has no recurrent layers */
     int n_sessions;
     struct round_memory *round; /* session.c */
     ats_stats stats;
@@ -51,7 +53,8 @@ struct ats_engine {
 struct ats_session {
     ats_engine *engine;
     struct kv_seq *seq;
-    float *logits; /* (n_vocab) after the last token */
+    struct state_seq *state; /* NULL: as above */
+    float *logits;           /* (n_vocab) after the last token */
     bool has_logits;
 };
 

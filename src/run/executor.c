@@ -14,6 +14,7 @@ struct executor {
     int n_devices;
     struct backend_weight **weights;   /* (n_shards) */
     struct backend_kv **kvs;           /* (n_kvs) */
+    struct backend_state **states;     /* (n_states) */
     struct step *steps;                /* in the program's `order`; what segments borrow */
     struct backend_segment **segments; /* (n_segments) */
     void *exchange;
@@ -39,6 +40,12 @@ static ats_status open_caches(struct executor *e) {
         struct backend *b = e->devices[p->kvs[i].device];
         struct kv_layout l = program_kv_layout(e->model, &p->kvs[i], &e->o);
         TRY(b->fn->kv_open(b, &l, &e->kvs[i]));
+    }
+    e->states = ARENA_ARRAY(&e->arena, struct backend_state *, p->n_states);
+    for (int i = 0; i < p->n_states; i++) {
+        struct backend *b = e->devices[p->states[i].device];
+        struct state_layout l = program_state_layout(e->model, &p->states[i], &e->o);
+        TRY(b->fn->state_open(b, &l, &e->states[i]));
     }
     return ATS_OK;
 }
@@ -100,6 +107,10 @@ void executor_close(struct executor *e) {
         struct backend *b = e->devices[p->kvs[i].device];
         b->fn->kv_close(b, e->kvs[i]);
     }
+    for (int i = 0; e->states && i < p->n_states; i++) {
+        struct backend *b = e->devices[p->states[i].device];
+        if (e->states[i]) b->fn->state_close(b, e->states[i]);
+    }
     if (e->exchange)
         e->devices[0]->fn->host_free(e->devices[0], e->exchange, (size_t)p->exchange_bytes);
     arena_free(&e->arena);
@@ -126,6 +137,7 @@ static void bind_steps(struct executor *e) {
         e->steps[i].weight = s->shard >= 0 ? e->weights[s->shard] : NULL;
         e->steps[i].bias = s->bias >= 0 ? e->weights[s->bias] : NULL;
         e->steps[i].kv = s->kv >= 0 ? e->kvs[s->kv] : NULL;
+        e->steps[i].state = s->state >= 0 ? e->states[s->state] : NULL;
         for (int j = 0; j < N_EXPERT_WEIGHTS; j++) {
             int bias = s->expert_biases[j];
             e->steps[i].experts[j] = s->experts[j] >= 0 ? e->weights[s->experts[j]] : NULL;

@@ -42,6 +42,13 @@ struct kv_layout program_kv_layout(const struct model *model, const struct progr
                               .n_pages = options->n_pages[a->kv_class]};
 }
 
+struct state_layout program_state_layout(const struct model *model,
+                                         const struct program_state *state,
+                                         const struct executor_options *options) {
+    const struct graph_op *op = &model->graph->ops[state->op];
+    return (struct state_layout){op_state_floats(op, state->begin, state->end), options->n_states};
+}
+
 static void take_experts(const struct graph *g, const struct graph_op *op,
                          struct backend_limits *l) {
     const struct experts_params *p = &op->p.experts;
@@ -151,6 +158,10 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
         struct kv_layout layout = program_kv_layout(model, &program->kvs[i], options);
         out->devices[program->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&layout);
     }
+    for (int i = 0; i < program->n_states; i++) {
+        struct state_layout layout = program_state_layout(model, &program->states[i], options);
+        out->devices[program->states[i].device].state_bytes += 4 * layout.n_floats * layout.n_slots;
+    }
     count_streamed(arena, model, program, devices, out);
     int64_t left = options->host_bytes;
     for (int d = 0; d < out->n_devices; d++) {
@@ -190,15 +201,15 @@ static ats_status check_device(const struct executor_ledger *l, const char *name
     return fail(
         ATS_NO_MEMORY,
         "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
-        "needed: weights %.0f, KV cache for contexts of %d %.0f, work and slots %.0f; fewer "
-        "layers on it, a smaller context or KV type need less",
+        "needed: weights %.0f, KV cache for contexts of %d %.0f, recurrent state %.0f, work and "
+        "slots %.0f; fewer layers on it, a smaller context or KV type need less",
         name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
-        mib(needed), mib(l->weight_bytes), n_ctx, mib(l->kv_bytes),
+        mib(needed), mib(l->weight_bytes), n_ctx, mib(l->kv_bytes), mib(l->state_bytes),
         mib(l->work_bytes + l->slot_bytes));
 }
 
 static ats_status check_host(const struct ledger *l) {
-    int64_t weights = 0, kv = 0, work = 0;
+    int64_t weights = 0, kv = 0, state = 0, work = 0;
     for (int d = 0; d < l->n_devices; d++) {
         const struct executor_ledger *line = &l->devices[d];
         work += line->pinned_bytes;
@@ -206,14 +217,16 @@ static ats_status check_host(const struct ledger *l) {
         if (!line->memory.host) continue;
         weights += line->weight_bytes;
         kv += line->kv_bytes;
+        state += line->state_bytes;
         work += line->work_bytes + line->slot_bytes;
     }
     if (l->host_bytes <= l->host_limit_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY,
                 "%.0f MiB of memory are free, but %.0f are needed: weights %.0f, KV cache for "
-                "contexts of %d %.0f, work %.0f; a smaller context or KV type needs less",
+                "contexts of %d %.0f, recurrent state %.0f, work %.0f; a smaller context or KV "
+                "type needs less",
                 mib(l->host_limit_bytes), mib(l->host_bytes), mib(weights), l->n_ctx, mib(kv),
-                mib(work));
+                mib(state), mib(work));
 }
 
 ats_status ledger_check(const struct ledger *l, struct backend *const *devices) {

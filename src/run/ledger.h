@@ -15,6 +15,7 @@ struct executor_options {
     int n_tokens, n_rows;        /* the most a round may have */
     int n_ctx;                   /* positions a sequence may reach */
     int n_pages[KV_MAX_CLASSES]; /* of every cache of a layer class */
+    int n_states;                /* slots of every recurrent operator's state */
     enum kv_type type_k, type_v;
     int64_t host_bytes;                         /* host memory that may be promised */
     int64_t device_bytes[EXECUTOR_MAX_DEVICES]; /* of a GPU's memory; 0: what it has free */
@@ -23,7 +24,7 @@ struct executor_options {
 /* Bytes promised on one device. */
 struct executor_ledger {
     int64_t weight_bytes; /* copies in its memory */
-    int64_t kv_bytes, work_bytes;
+    int64_t kv_bytes, state_bytes, work_bytes;
     int64_t slot_bytes;     /* all its slots */
     int64_t streamed_bytes; /* of the host, weights that come to its slots: pinned, */
     int64_t pageable_bytes; /* or not; one of the two is 0 */
@@ -32,9 +33,9 @@ struct executor_ledger {
     struct backend_memory memory;
     int64_t limit_bytes; /* of its memory that may be promised */
 };
-/* Weights, KV, work and slots: what a device takes of its memory. */
+/* Weights, KV, state, work and slots: what a device takes of its memory. */
 static inline int64_t ledger_own_bytes(const struct executor_ledger *l) {
-    return l->weight_bytes + l->kv_bytes + l->work_bytes + l->slot_bytes;
+    return l->weight_bytes + l->kv_bytes + l->state_bytes + l->work_bytes + l->slot_bytes;
 }
 /* What it takes of the host's beside that. */
 static inline int64_t ledger_host_bytes(const struct executor_ledger *l) {
@@ -70,6 +71,9 @@ struct weight_source shard_source(const struct model *model, const struct progra
                                   bool raw);
 struct kv_layout program_kv_layout(const struct model *model, const struct program_kv *kv,
                                    const struct executor_options *options);
+struct state_layout program_state_layout(const struct model *model,
+                                         const struct program_state *state,
+                                         const struct executor_options *options);
 /* What a device must be ready for. exchange: its address, if there is one yet. */
 struct backend_limits device_limits(const struct model *model, const struct program *program,
                                     const struct executor_options *options, int device,

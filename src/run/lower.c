@@ -118,6 +118,7 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
                                    .shard = -1,
                                    .bias = -1,
                                    .kv = -1,
+                                   .state = -1,
                                    .experts = {-1, -1, -1},
                                    .expert_biases = {-1, -1, -1},
                                    .transfer = -1},
@@ -182,8 +183,9 @@ static void copy_range(struct lowering *l, int value, int from, int to, int begi
 static struct range part_columns(const struct lowering *l, const struct plan_part *p) {
     const struct graph_op *op = &l->g->ops[p->op];
     int scale = 1;
-    if (p->axis == AXIS_HEADS)
+    if (op->kind == OP_ATTENTION)
         scale = op->p.attention.n_heads / op->p.attention.n_kv_heads * op->p.attention.head_dim;
+    if (op->kind == OP_DELTA) scale = op->p.delta.dim_v;
     bool whole = op->kind == OP_EMBED || p->axis == AXIS_COLS || p->axis == AXIS_EXPERTS;
     if (whole) return (struct range){0, l->g->values[op->out].width};
     return (struct range){p->begin * scale, p->end * scale};
@@ -241,6 +243,13 @@ static struct range group_range(const struct graph *g, const struct graph_op *op
 static struct range input_range(const struct graph *g, const struct graph_op *op, int i,
                                 struct range out) {
     if (op->kind == OP_ROUTE) return (struct range){0, g->values[op->in[i]].width};
+    if (op->kind == OP_GATED && i == 0 && op->p.gated.one_gate) return (struct range){0, 1};
+    if (op->kind == OP_SLICE) {
+        const struct slice_params *p = &op->p.slice;
+        int last = out.end - 1;
+        return (struct range){out.begin / p->n * p->group + p->first + out.begin % p->n,
+                              last / p->n * p->group + p->first + last % p->n + 1};
+    }
     return out;
 }
 
@@ -459,6 +468,51 @@ static void emit_experts(struct lowering *l, const struct plan_part *p) {
     if (!partial) ranges_add(&l->values[op->out].have[p->device], 0, step.end);
 }
 
+static void emit_state(struct lowering *l, const struct plan_part *p) {
+    const struct graph_op *op = &l->g->ops[p->op];
+    struct program *program = l->program;
+    struct range c = part_columns(l, p);
+    struct step step = {
+        .kind = STEP_OP, .op = op, .n_in = op->n_in, .begin = c.begin, .end = c.end};
+    int in[STEP_MAX_IN], per = 1;
+    for (int i = 0; i < op->n_in; i++)
+        in[i] = value_buffer(l, op->in[i], p->device);
+    if (op->kind == OP_CONV) {
+        per = op->p.conv.n_taps;
+    } else {
+        step.head_begin = p->begin;
+        step.head_end = p->end;
+    }
+    GROW(program->states, program->n_states, l->cap_states, 1);
+    program->states[program->n_states] = (struct program_state){p->device, p->op, p->begin, p->end};
+    int shard = vector_shard(l, p->device, op->weight, p->begin * per, p->end * per), bias = -1;
+    if (op->bias >= 0) bias = vector_shard(l, p->device, op->bias, p->begin, p->end);
+    struct lower_step *s = add_step(l, p->device, step, in, value_buffer(l, op->out, p->device));
+    s->s.state = program->n_states++;
+    s->s.shard = shard;
+    s->s.bias = bias;
+    ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
+}
+
+/* Heads [begin, end) need these key heads. */
+static struct range key_heads(const struct delta_params *p, int begin, int end) {
+    int group = p->n_heads / p->n_key_heads, n = p->n_key_heads;
+    if (!p->tiled) return (struct range){begin / group, (end - 1) / group + 1};
+    if (begin / n != (end - 1) / n) return (struct range){0, n};
+    return (struct range){begin % n, (end - 1) % n + 1};
+}
+
+static void require_delta_inputs(struct lowering *l, const struct plan_part *part) {
+    const struct graph_op *op = &l->g->ops[part->op];
+    const struct delta_params *p = &op->p.delta;
+    struct range keys = key_heads(p, part->begin, part->end);
+    for (int i = 0; i < 2; i++)
+        require(l, op->in[i], part->device, keys.begin * p->dim_k, keys.end * p->dim_k);
+    require(l, op->in[2], part->device, part->begin * p->dim_v, part->end * p->dim_v);
+    for (int i = 3; i < 5; i++)
+        require(l, op->in[i], part->device, part->begin, part->end);
+}
+
 /* Inputs first, for all parts, so that no device's copy waits behind another part's work. */
 static void require_inputs(struct lowering *l, const struct plan_part *p) {
     const struct graph_op *op = &l->g->ops[p->op];
@@ -475,6 +529,10 @@ static void require_inputs(struct lowering *l, const struct plan_part *p) {
     } else if (op->kind == OP_EXPERTS) {
         for (int i = 0; i < 2; i++)
             require(l, op->in[i], p->device, 0, l->g->values[op->in[i]].width);
+    } else if (op->kind == OP_CONV) {
+        require(l, op->in[0], p->device, p->begin, p->end);
+    } else if (op->kind == OP_DELTA) {
+        require_delta_inputs(l, p);
     }
 }
 
@@ -496,6 +554,10 @@ static void emit_op(struct lowering *l, int op) {
             break;
         case OP_EXPERTS:
             emit_experts(l, p);
+            break;
+        case OP_CONV:
+        case OP_DELTA:
+            emit_state(l, p);
             break;
         default:
             REQUIRE(!"a placed op");

@@ -26,10 +26,15 @@ struct program_kv {
     int device, op; /* the ATTENTION op */
     int head_begin, head_end;
 };
+/* State of a recurrent op's columns or heads on a device. */
+struct program_state {
+    int device, op;
+    int begin, end;
+};
 struct program_step {
     int device;
-    struct step step;              /* weight, bias, kv are filled in by the executor */
-    int shard, bias, kv;           /* indices, -1: none */
+    struct step step;              /* weight, bias, kv, state are filled in by the executor */
+    int shard, bias, kv, state;    /* indices, -1: none */
     int experts[N_EXPERT_WEIGHTS]; /* shards; -1 but for EXPERTS */
     int expert_biases[N_EXPERT_WEIGHTS];
     int transfer; /* that brings its weights, -1 */
@@ -69,6 +74,8 @@ struct program {
     int n_shards;
     struct program_kv *kvs;
     int n_kvs;
+    struct program_state *states;
+    int n_states;
     struct program_segment *segments; /* by the first step's index: a legal order to submit */
     int n_segments;
     struct program_transfer *transfers; /* of each device in the order of its steps */

@@ -37,7 +37,7 @@ struct lowering {
     struct export_entry *exports;
     size_t n_exports, cap_exports;
     struct program *program;
-    size_t cap_shards, cap_kvs, cap_transfers;
+    size_t cap_shards, cap_kvs, cap_states, cap_transfers;
     int logits_buffer;
     struct stream {
         int64_t slot_bytes; /* as the file has them: the largest part that is streamed */

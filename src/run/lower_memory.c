@@ -198,4 +198,5 @@ void lower_finish(struct lowering *l) {
     p->kvs = arena_adopt(l->arena, p->kvs, sizeof *p->kvs * (size_t)p->n_kvs);
     p->transfers =
         arena_adopt(l->arena, p->transfers, sizeof *p->transfers * (size_t)p->n_transfers);
+    p->states = arena_adopt(l->arena, p->states, sizeof *p->states * (size_t)p->n_states);
 }

@@ -49,6 +49,7 @@ ats_status ats_session_open(ats_engine *e, ats_session **out) {
     ats_session *s = xcalloc(1, sizeof *s);
     s->engine = e;
     s->seq = kv_seq_open(e->kv);
+    if (e->states) s->state = state_seq_open(e->states);
     s->logits = xcalloc((size_t)e->model->graph->n_vocab, sizeof *s->logits);
     e->n_sessions++;
     *out = s;
@@ -58,6 +59,7 @@ ats_status ats_session_open(ats_engine *e, ats_session **out) {
 void ats_session_close(ats_session *s) {
     if (!s) return;
     kv_seq_close(s->seq);
+    state_seq_close(s->state);
     s->engine->n_sessions--;
     free(s->logits);
     free(s);
@@ -73,10 +75,15 @@ const float *ats_session_logits(const ats_session *s) {
 }
 
 /* Keeps at most the first n tokens; returns how many. Fewer where what the token at position n
- * would look at is gone (kv_truncate): the caller evaluates from there on. */
+ * would look at is gone (kv_truncate), or as the last snapshot of recurrent state has it: the
+ * caller evaluates from there on. */
 static size_t cut(ats_session *s, size_t n) {
-    if (n < s->seq->n_tokens) s->has_logits = false;
-    return kv_truncate(s->seq, n);
+    if (n == s->seq->n_tokens) return n;
+    s->has_logits = false;
+    if (s->state) n = state_rewind(s->state, n);
+    n = kv_truncate(s->seq, n);
+    if (s->state && n == 0) state_rewind(s->state, 0); /* the windows keep all or nothing */
+    return n;
 }
 
 ats_status ats_session_truncate(ats_session *s, size_t n) {
@@ -93,6 +100,10 @@ ats_status ats_session_truncate(ats_session *s, size_t n) {
     ats_status status = ats_eval(s->engine, &run, 1);
     free(tokens);
     return status;
+}
+
+void ats_session_snapshot(ats_session *s) {
+    if (s->state) state_remember(s->state, s->seq->n_tokens);
 }
 
 /* ---- one round ---- */
@@ -129,10 +140,18 @@ static ats_status add_run(struct eval *v, int i, struct round *round) {
     TRY(kv_append(seq, run->tokens + v->done[i], (size_t)n));
     struct pending *p = &m->pending[round->n_runs];
     *p = (struct pending){i, before, n, round->n_rows, rows_wanted(v, i, n)};
-    m->runs[round->n_runs] =
-        (struct round_run){.token_begin = round->n_tokens, .n_tokens = n, .position = (int)before};
+    m->runs[round->n_runs] = (struct round_run){.token_begin = round->n_tokens,
+                                                .n_tokens = n,
+                                                .position = (int)before,
+                                                .state_in = STATE_NONE,
+                                                .state_out = STATE_NONE};
     for (int c = 0; c < kv_n_classes(v->e->kv); c++)
         m->runs[round->n_runs].pages[c] = seq->tables[c].pages;
+    struct state_seq *state = run->session->state;
+    if (state) {
+        m->runs[round->n_runs].state_in = state->slot;
+        m->runs[round->n_runs].state_out = state_begin(state);
+    }
     round->n_runs++;
     for (int j = 0; j < n; j++) {
         int at = round->n_tokens + j;
@@ -155,7 +174,9 @@ static void copy_pages(ats_engine *e) {
 static void roll_back(struct eval *v, const struct round *round) {
     for (int i = 0; i < round->n_runs; i++) {
         const struct pending *p = &v->e->round->pending[i];
-        kv_rollback(v->runs[p->run].session->seq, p->n_before);
+        ats_session *s = v->runs[p->run].session;
+        kv_rollback(s->seq, p->n_before);
+        if (s->state) state_abort(s->state);
     }
 }
 
@@ -170,6 +191,7 @@ static void take_results(struct eval *v, const struct round *round, const float 
         if (run->want == ATS_WANT_ALL && out) out += v->done[p->run] * width;
         if (out && p->n_rows) memcpy(out, rows, (size_t)p->n_rows * width * sizeof *out);
         v->done[p->run] += (size_t)p->n_tokens;
+        if (run->session->state) state_commit(run->session->state);
         run->session->has_logits = p->n_rows > 0;
         if (p->n_rows)
             memcpy(run->session->logits, rows + (size_t)(p->n_rows - 1) * width,
@@ -267,6 +289,21 @@ ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
     return status;
 }
 
+/* A chat's next prompt often differs from this one in its last few tokens only: the header of the
+ * answer, and whether thinking begins. */
+#define SNAPSHOT_TAIL 16
+
+/* Snapshots of what there is and of a little before the prompt's end; *at moves on there. */
+static ats_status leave_snapshots(ats_session *s, const int32_t *tokens, size_t n, size_t *at) {
+    ats_session_snapshot(s);
+    if (n <= *at + SNAPSHOT_TAIL) return ATS_OK;
+    ats_run run = {s, tokens + *at, n - SNAPSHOT_TAIL - *at, ATS_WANT_NONE, NULL};
+    TRY(ats_eval(s->engine, &run, 1));
+    *at = n - SNAPSHOT_TAIL;
+    ats_session_snapshot(s);
+    return ATS_OK;
+}
+
 ats_status ats_session_set(ats_session *s, const int32_t *tokens, size_t n, size_t *n_reused) {
     if (n == 0) return fail(ATS_BAD_ARGUMENT, "no tokens");
     if (n > (size_t)s->engine->options.n_ctx)
@@ -280,6 +317,7 @@ ats_status ats_session_set(ats_session *s, const int32_t *tokens, size_t n, size
     }
     if (n_reused) *n_reused = same;
     if (there) return ATS_OK;
+    if (s->state) TRY(leave_snapshots(s, tokens, n, &same));
     ats_run run = {s, tokens + same, n - same, ATS_WANT_LAST, NULL};
     return ats_eval(s->engine, &run, 1);
 }

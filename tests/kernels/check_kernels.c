@@ -43,6 +43,7 @@ static void check_isa(struct check *c) {
     check_convert(c);
     check_vector(c);
     check_attention(c);
+    check_recurrent(c);
     check_matmul_q8(c);
     check_matmul_f32(c);
     check_packed(c);

@@ -113,7 +113,7 @@ static void norm_shape(struct check *c, int n, bool weight, bool in_place, float
     check_case_end(c);
 }
 
-static const char *const act_names[ACT_COUNT] = {"silu", "gelu", "clamped"};
+static const char *const act_names[ACT_COUNT] = {"silu", "gelu", "clamped", "sigmoid"};
 
 /* What exp is taken of, and the factors before and after the sigmoid. */
 struct gate {
@@ -125,6 +125,7 @@ static struct gate gate_of(enum activation act, double g, double u) {
     if (act == ACT_GELU)
         return (struct gate){2 * sqrt(2 / 3.14159265358979) * (g + 0.044715 * g * g * g), g, u};
     if (act == ACT_SILU) return (struct gate){g, g, u};
+    if (act == ACT_SIGMOID) return (struct gate){g, u, 1};
     g = fmin(g, limit);
     return (struct gate){(double)ACT_CLAMPED_SLOPE * g, g, fmax(-limit, fmin(u, limit)) + 1};
 }
@@ -143,7 +144,7 @@ static void gated_shape(struct check *c, enum activation act, int n, float scale
         double want = gate_i.x / (1 + exp(-gate_i.arg)) * gate_i.y, by_ref = (double)ref[i];
         /* exp's argument is rounded, but for silu, and exp makes that relative to the result;
          * where exp overflows the result is 0: less than 90 e^-88 is lost */
-        double sharp = act == ACT_SILU ? 1 : fmax(1, fabs(gate_i.arg));
+        double sharp = act == ACT_SILU || act == ACT_SIGMOID ? 1 : fmax(1, fabs(gate_i.arg));
         double limit = few_roundings(fabs(want)) * sharp + 1e-35;
         check_near(c, "the oracle", out + i, &want, &limit, 1);
         check_near(c, "the reference", out + i, &by_ref, &limit, 1);

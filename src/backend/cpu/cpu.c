@@ -54,6 +54,7 @@ static void carve_work(struct cpu *c, const struct backend_limits *l, struct car
             .q8 = cpu_carve(k, q8_rows_bytes(SMALL_FLOATS, 1) + SMALL_LINES * 192),
             .bf16 = cpu_carve(k, (SMALL_FLOATS + SMALL_LINES * 32) * sizeof(uint16_t)),
             .matmul = cpu_carve(k, matmul_scratch_bytes(l->max_cols)),
+            .gates = cpu_carve(k, 2 * DELTA_TOKENS * sizeof(float)),
             .attn = cpu_carve(k, cpu_attn_scratch_floats(l) * sizeof(float)),
         };
         cpu_experts_carve_thread(l, k, &s);
@@ -307,6 +308,8 @@ static const struct backend_vtable cpu_vtable = {
     .kv_open = cpu_kv_open,
     .kv_close = cpu_kv_close,
     .kv_copy_page = cpu_kv_copy_page,
+    .state_open = cpu_state_open,
+    .state_close = cpu_state_close,
     .segment_build = cpu_segment_build,
     .segment_free = cpu_segment_free,
     .submit = cpu_submit,

@@ -1,6 +1,7 @@
 /*
  * What the files of the CPU backend share: cpu.c (memory, timeline), phases.c (steps -> phases),
- * exec.c (running phases on the pool), products.c, experts.c and attention.c (the heavy ones).
+ * exec.c (running phases on the pool), products.c, experts.c, attention.c and recurrent.c (the
+ * heavy ones).
  *
  * A segment is a list of phases. Every thread of the pool runs through all of them and does its
  * share of each; `barrier` stands before a phase that needs what others did. Shares depend on
@@ -23,6 +24,7 @@
 #define EXPERT_LINES     512 /* tokens that are sorted by expert at a time */
 #define EXPERT_RUN       128 /* of which this many meet an expert's rows at a time */
 #define EXPERT_ROWS      64  /* rows a thread takes at a time in large rounds */
+#define DELTA_TOKENS     128 /* whose gates are computed at a time */
 #define MAX_PRODUCTS     3
 #define MAX_ROPES        8 /* different rotary embeddings in one segment */
 
@@ -58,6 +60,8 @@ enum phase_kind {
     PHASE_ATTN_STORE,
     PHASE_ATTN_RANGES, /* small rounds: each range by itself; large ones: everything */
     PHASE_ATTN_MERGE,  /* small rounds: the ranges of a head, in order */
+    PHASE_CONV,
+    PHASE_DELTA,
 };
 struct phase {
     enum phase_kind kind;
@@ -86,6 +90,7 @@ struct cpu_scratch {
     uint16_t *bf16;  /* its bf16 form */
     uint8_t *matmul; /* matmul_scratch_bytes */
     float *attn;     /* see attention.c */
+    float *gates;    /* (2 * DELTA_TOKENS) see recurrent.c */
     int *pairs;      /* see experts.c, as the next two */
     float *pair_weights, *expert_rows;
 };
@@ -218,3 +223,10 @@ void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n
 /* False if the ranges phase left nothing to merge: the phase is skipped then, with its barrier. */
 bool cpu_attn_must_merge(const struct round *round);
 void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+
+/* recurrent.c */
+ats_status cpu_state_open(struct backend *b, const struct state_layout *layout,
+                          struct backend_state **out);
+void cpu_state_close(struct backend *b, struct backend_state *s);
+void cpu_run_conv(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+void cpu_run_delta(struct cpu_run *r, const struct phase *p, int thread, int n_threads);

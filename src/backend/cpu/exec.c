@@ -44,9 +44,12 @@ static void run_norm(const struct cpu_run *r, const struct step *s, int line, in
     const struct cpu *c = r->cpu;
     int group = s->op->p.norm.group;
     const float *w = s->weight ? (const float *)(const void *)s->weight->s.data : NULL;
-    for (int i = begin; i < end; i += group)
-        c->k.rms_norm(span_at(c, &s->in[0], line, i), w, group, s->op->p.norm.eps,
-                      span_at(c, &s->out, line, i));
+    const float scale = s->op->p.norm.scale;
+    for (int i = begin; i < end; i += group) {
+        float *out = span_at(c, &s->out, line, i);
+        c->k.rms_norm(span_at(c, &s->in[0], line, i), w, group, s->op->p.norm.eps, out);
+        if (scale > 0) c->k.scale(out, group, scale);
+    }
 }
 
 static void run_rope(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
@@ -61,9 +64,27 @@ static void run_rope(const struct cpu_run *r, const struct step *s, int line, in
 
 static void run_gated(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
     const struct cpu *c = r->cpu;
-    c->k.gated[s->op->p.gated.act](span_at(c, &s->in[0], line, begin),
-                                   span_at(c, &s->in[1], line, begin), end - begin,
-                                   span_at(c, &s->out, line, begin));
+    gated_fn *gated = c->k.gated[s->op->p.gated.act];
+    const float *in = span_at(c, &s->in[1], line, begin), one = 1;
+    float *out = span_at(c, &s->out, line, begin), factor;
+    if (!s->op->p.gated.one_gate) {
+        gated(span_at(c, &s->in[0], line, begin), in, end - begin, out);
+        return;
+    }
+    gated(span_at(c, &s->in[0], line, 0), &one, 1, &factor);
+    memcpy(out, in, (size_t)(end - begin) * sizeof *out);
+    c->k.scale(out, end - begin, factor);
+}
+
+static void run_slice(const struct cpu_run *r, const struct step *s, int line, int begin, int end) {
+    const struct slice_params *p = &s->op->p.slice;
+    while (begin < end) {
+        int column = begin / p->n * p->group + p->first + begin % p->n;
+        int n = min_int(end - begin, p->n - begin % p->n);
+        memcpy(span_at(r->cpu, &s->out, line, begin), span_at(r->cpu, &s->in[0], line, column),
+               (size_t)n * sizeof(float));
+        begin += n;
+    }
 }
 
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end) {
@@ -103,6 +124,9 @@ static void run_item(const struct cpu_run *r, const struct step *s, int line, in
         break;
     case OP_ROWS:
         run_copy(r, s, line, begin, end);
+        break;
+    case OP_SLICE:
+        run_slice(r, s, line, begin, end);
         break;
     case OP_ROUTE:
         cpu_run_route(r->cpu, s, line);
@@ -171,6 +195,12 @@ static void run_phases(void *arg, int thread, int n_threads) {
             break;
         case PHASE_ATTN_MERGE:
             cpu_attn_merge(r, p, thread, n_threads);
+            break;
+        case PHASE_CONV:
+            cpu_run_conv(r, p, thread, n_threads);
+            break;
+        case PHASE_DELTA:
+            cpu_run_delta(r, p, thread, n_threads);
             break;
         }
     }

@@ -90,6 +90,29 @@ typedef void rope_fn(float *x, int n_heads, int head_stride, int n_rot, const fl
 /* out = act(gate) * up as enum activation says; out may be gate or up. */
 typedef void gated_fn(const float *gate, const float *up, int n, float *out);
 
+/* Short convolution of n_columns neighbouring columns (OP_CONV of graph.h). past: the n_taps - 1
+ * inputs before x, oldest first; NULL: zeros. filters: (n_columns, n_taps). One chain over the taps
+ * in order. out aliases nothing. */
+struct conv_rows {
+    const float *x, *past;
+    int64_t x_stride, past_stride;
+};
+typedef void conv_fn(const struct conv_rows *rows, const float *filters, int n_taps, int n_columns,
+                     int n_tokens, bool silu, float *out, int64_t out_stride);
+
+/* Gated delta rule (OP_DELTA of graph.h) over n_blocks times DELTA_BLOCK neighbouring columns of a
+ * head, for n_tokens tokens in order. in, state: (n_blocks, dim_k, DELTA_BLOCK) before and after
+ * them; they may be equal. Each column of the state is by itself. n_tokens >= 1. */
+struct delta_rows {
+    const float *q, *k, *v; /* (n_tokens, dim_k), the same, (n_tokens, n_blocks * DELTA_BLOCK) */
+    int64_t q_stride, k_stride, v_stride;
+    const float *decay, *beta; /* (n_tokens) what is left of the state, what is taken of v */
+    float *out;
+    int64_t out_stride;
+    int n_tokens, dim_k;
+};
+typedef void delta_fn(const struct delta_rows *rows, const float *in, float *state, int n_blocks);
+
 struct kernels {
     const char *name; /* of the highest set in it: see cpu_isa_name */
     dequant_fn *dequant[N_DTYPES_WEIGHT];
@@ -118,6 +141,8 @@ struct kernels {
     /* x = x + factor * a, one rounding */
     void (*add_scaled)(float *x, const float *a, int n, float factor);
     gated_fn *gated[ACT_COUNT];
+    conv_fn *conv;
+    delta_fn *delta;
 };
 
 /* What the processor has, as bits; and what the user allows. */

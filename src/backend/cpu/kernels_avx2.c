@@ -17,6 +17,8 @@
 
 #include "backend/cpu/kernels_body_vector.h"
 
+#include "backend/cpu/kernels_body_recurrent.h"
+
 #include "backend/cpu/kernels_body_fill.h"
 
 void kernels_avx2_fill(struct kernels *k) {

@@ -31,10 +31,13 @@ static void bodies_fill(struct kernels *k) {
     k->gated[ACT_SILU] = gated_silu;
     k->gated[ACT_GELU] = gated_gelu;
     k->gated[ACT_CLAMPED] = gated_clamped;
+    k->gated[ACT_SIGMOID] = gated_sigmoid;
     k->rms_norm = rms_norm;
     k->rope_pairs = rope_pairs;
     k->rope_halves = rope_halves;
     k->add = add;
     k->scale = scale;
     k->add_scaled = add_scaled;
+    k->conv = conv;
+    k->delta = delta;
 }

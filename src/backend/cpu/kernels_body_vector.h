@@ -190,6 +190,7 @@ ALWAYS_INLINE vf gate_vector(enum activation act, vf g, vf u) {
         u = vf_add(vf_max(vf_min(u, limit), low), vf_set1(1.0f));
         return vf_mul(sigmoid_times(g, vf_mul(vf_set1(ACT_CLAMPED_SLOPE), g)), u);
     }
+    if (act == ACT_SIGMOID) return sigmoid_times(u, g);
     return vf_mul(sigmoid_times(g, g), u);
 }
 
@@ -215,6 +216,7 @@ ALWAYS_INLINE void gated(enum activation act, const float *gate, const float *up
 GATED(silu, ACT_SILU)
 GATED(gelu, ACT_GELU)
 GATED(clamped, ACT_CLAMPED)
+GATED(sigmoid, ACT_SIGMOID)
 #undef GATED
 
 /* ---- Norm, rope, add, scale ---- */

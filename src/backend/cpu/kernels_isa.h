@@ -32,6 +32,7 @@ void kernels_ref_fill(struct kernels *k);
 void kernels_ref_q8_fill(struct kernels *k);
 void kernels_ref_bf16_fill(struct kernels *k);
 void kernels_ref_packed_fill(struct kernels *k);
+void kernels_ref_recurrent_fill(struct kernels *k);
 float kernels_ref_dot(const float *a, const float *b, int n);
 void kernels_avx2_fill(struct kernels *k);
 void kernels_avxvnni_fill(struct kernels *k);
@@ -66,6 +67,15 @@ struct tile_config {
     uint8_t n_rows[16];
 };
 _Static_assert(sizeof(struct tile_config) == 64, "defined by the processor");
+
+/* Inputs of a convolution's columns from c on that tap j meets at token t; none: what stands before
+ * the sequence. */
+ALWAYS_INLINE const float *conv_row(const struct conv_rows *r, int n_taps, int t, int j, int c,
+                                    const float *none) {
+    const int row = t + j - (n_taps - 1);
+    if (row >= 0) return r->x + row * r->x_stride + c;
+    return r->past ? r->past + (row + n_taps - 1) * r->past_stride + c : none;
+}
 
 /* The compiler shall not keep what it has loaded. */
 #define FORGET_MEMORY() __asm__ volatile("" ::: "memory")

@@ -17,6 +17,8 @@
 
 #include "backend/cpu/kernels_body_vector.h"
 
+#include "backend/cpu/kernels_body_recurrent.h"
+
 #include "backend/cpu/kernels_body_fill.h"
 
 matmul_packed_q8_fn *const kernels_neon_dot_packed_q8[N_DTYPES_WEIGHT] = {

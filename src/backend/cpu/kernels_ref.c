@@ -215,6 +215,11 @@ static void gated_clamped(const float *gate, const float *up, int n, float *out)
     }
 }
 
+static void gated_sigmoid(const float *gate, const float *up, int n, float *out) {
+    for (int i = 0; i < n; i++)
+        out[i] = sigmoid_times(up[i], gate[i]);
+}
+
 void kernels_ref_fill(struct kernels *k) {
 #define ENTRY(lower, upper)                                                                        \
     k->matmul_f32[DTYPE_##upper] = matmul_##lower;                                                 \
@@ -241,7 +246,9 @@ void kernels_ref_fill(struct kernels *k) {
     k->gated[ACT_SILU] = gated_silu;
     k->gated[ACT_GELU] = gated_gelu;
     k->gated[ACT_CLAMPED] = gated_clamped;
+    k->gated[ACT_SIGMOID] = gated_sigmoid;
     kernels_ref_q8_fill(k);
     kernels_ref_bf16_fill(k);
     kernels_ref_packed_fill(k);
+    kernels_ref_recurrent_fill(k);
 }

@@ -128,7 +128,8 @@ static bool sum_fits(const struct products *p, const struct step *s) {
 static int norm_fits(const struct builder *b, const struct step *steps, int n_steps) {
     if (!is_op(steps, OP_NORM) || n_steps < 2) return 0;
     int width = steps->end - steps->begin;
-    if (steps->begin != 0 || steps->op->p.norm.group != width) return 0;
+    if (steps->begin != 0 || steps->op->p.norm.group != width || steps->op->p.norm.scale > 0)
+        return 0;
     int n = count_products(steps + 1, n_steps - 1);
     bool fits = n > 0 && n == steps->n_readers && same_span(&steps[1].in[0], &steps->out) &&
                 steps[1].in_begin == 0 && steps[1].in_end == width;
@@ -218,9 +219,12 @@ static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
         return 1;
     }
     if (is_op(steps, OP_EXPERTS)) return add_experts(b, steps, n_steps);
+    enum phase_kind kind = PHASE_STEP; /* a state is touched by its own step only */
+    if (is_op(steps, OP_CONV)) kind = PHASE_CONV;
+    if (is_op(steps, OP_DELTA)) kind = PHASE_DELTA;
     if (is_op(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
     touch_step(b, steps);
-    add_phase(b, PHASE_STEP, steps);
+    add_phase(b, kind, steps);
     return 1;
 }
 

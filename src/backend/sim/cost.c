@@ -98,6 +98,7 @@ uint64_t sim_duration_ns(struct sim *s, const struct backend_segment *segment,
     const struct sim_rates *r = &s->o.rates;
     int64_t bytes =
         segment->weight_bytes + segment->kv_bytes_per_position * positions +
+        segment->state_bytes * round->n_runs +
         min_i64(segment->expert_bytes, segment->expert_bytes_per_token * round->n_tokens);
     return (uint64_t)(r->launch_ns + (int64_t)segment->n_steps * r->step_ns +
                       bytes / r->bytes_per_ns);

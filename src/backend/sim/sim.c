@@ -122,6 +122,18 @@ static void sim_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, 
     inner_of(b)->fn->kv_copy_page(inner_of(b), kv, src, dst);
 }
 
+static ats_status sim_state_open(struct backend *b, const struct state_layout *layout,
+                                 struct backend_state **out) {
+    TRY(inner_of(b)->fn->state_open(inner_of(b), layout, out));
+    sim_know(sim_of(b), *out, layout->n_floats * 4);
+    return ATS_OK;
+}
+
+static void sim_state_close(struct backend *b, struct backend_state *state) {
+    forget(sim_of(b), state);
+    inner_of(b)->fn->state_close(inner_of(b), state);
+}
+
 /* ---- segments ---- */
 
 /* A gather reads a few rows of its weight: its fixed cost covers them. Of experts a token reads
@@ -133,6 +145,7 @@ static void add_step(const struct sim *s, struct backend_segment *segment,
     for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
         sim_streamed_note(s, segment, step->experts[i]);
     segment->kv_bytes_per_position += known_bytes(s, step->kv);
+    segment->state_bytes += 2 * known_bytes(s, step->state); /* read and written */
     if (step->kind != STEP_OP || step->op->kind == OP_EMBED) return;
     segment->weight_bytes += known_bytes(s, step->weight) + known_bytes(s, step->bias);
     if (step->op->kind != OP_EXPERTS) return;
@@ -287,6 +300,8 @@ static const struct backend_vtable sim_vtable = {
     .kv_open = sim_kv_open,
     .kv_close = sim_kv_close,
     .kv_copy_page = sim_kv_copy_page,
+    .state_open = sim_state_open,
+    .state_close = sim_state_close,
     .segment_build = sim_segment_build,
     .segment_free = sim_segment_free,
     .submit = sim_submit,

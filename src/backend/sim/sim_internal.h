@@ -21,6 +21,7 @@ struct backend_segment {
     int64_t weight_bytes;                         /* read by one run of it, whatever the round */
     int64_t expert_bytes, expert_bytes_per_token; /* all, and at most those */
     int64_t kv_bytes_per_position;                /* all its attention steps together */
+    int64_t state_bytes;                          /* of a sequence, all recurrent steps together */
     bool timed;
     struct backend_times times; /* of its last run, if timed */
 };

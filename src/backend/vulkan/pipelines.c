@@ -12,7 +12,9 @@ _Static_assert(DTYPE_Q2_K == 8 && DTYPE_Q3_K == 9 && DTYPE_Q4_K == 10 && DTYPE_Q
                    DTYPE_Q6_K == 12 && DTYPE_IQ4_NL == 13 && DTYPE_IQ4_XS == 14 &&
                    DTYPE_MXFP4 == 15,
                "types.glsl");
-_Static_assert(ACT_SILU == 0 && ACT_GELU == 1 && ACT_CLAMPED == 2 && ACT_COUNT == 3, "types.glsl");
+_Static_assert(ACT_SILU == 0 && ACT_GELU == 1 && ACT_CLAMPED == 2 && ACT_SIGMOID == 3 &&
+                   ACT_COUNT == 4,
+               "types.glsl");
 _Static_assert(GATING_SOFTMAX == 0 && GATING_SOFTMAX_CHOSEN == 1 && GATING_SIGMOID == 2,
                "types.glsl");
 _Static_assert(KV_F32 == 0 && KV_F16 == 1 && KV_Q8_0 == 2, "types.glsl");

@@ -290,6 +290,8 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s) {
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view = {.word = 0};
     int group = s->op->p.norm.group;
+    if (s->op->p.norm.scale > 0)
+        return fail(ATS_UNSUPPORTED, "%s cannot compute L2 norms yet", b->v->name);
     vk_push_int(d, s->rows);
     vk_push_int(d, s->begin);
     vk_push_int(d, group);
@@ -391,6 +393,8 @@ static ats_status add_sum(struct vk_builder *b, const struct step *s) {
 }
 
 static ats_status add_gated(struct vk_builder *b, const struct step *s) {
+    if (s->op->p.gated.one_gate)
+        return fail(ATS_UNSUPPORTED, "%s cannot apply one gate to all columns yet", b->v->name);
     for (int i = 0; i < 2; i++)
         vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);

@@ -26,6 +26,7 @@
 #define ACT_SILU    0
 #define ACT_GELU    1
 #define ACT_CLAMPED 2
+#define ACT_SIGMOID 3
 #define ACT_CLAMPED_LIMIT 7.0
 #define ACT_CLAMPED_SLOPE 1.702
 
