@@ -34,7 +34,7 @@ static ats_status feed_forward(struct binding *b, const struct experts_hparams *
     if (!experts_in_layer(hp, layer)) {
         TRY(part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, &y));
     } else {
-        TRY(part_shared(b, hp, layer, h, x));
+        TRY(part_shared(b, hp, false, layer, h, x));
         TRY(experts_add(b, &experts, hp, layer, h, &y));
     }
     *x = graph_add(b->builder, *x, y);

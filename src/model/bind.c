@@ -63,6 +63,12 @@ ats_status bind_matrix(struct binding *b, int n_rows, int n_cols, int *weight, c
     return add_weight(b, t, (struct graph_weight){.n_rows = n_rows, .n_cols = n_cols}, weight);
 }
 
+static ats_status check_f32(const struct gguf_tensor *t) {
+    if (t->dtype == DTYPE_F32) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, expected F32", t->name,
+                dtype_name(t->dtype));
+}
+
 static ats_status check_experts(const struct gguf_tensor *t, int n_experts, int n_rows,
                                 int n_cols) {
     if (t->dims[0] == n_cols && t->dims[1] == n_rows && t->dims[2] == n_experts && t->dims[3] == 1)
@@ -105,9 +111,7 @@ ats_status bind_expert_vectors(struct binding *b, int n_experts, int n, int *wei
     FIND(t, b, name, format);
     if (!t) return missing(name);
     TRY(check_shape(t, n, n_experts));
-    if (t->dtype != DTYPE_F32)
-        return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, expected F32", name,
-                    dtype_name(t->dtype));
+    TRY(check_f32(t));
     struct graph_weight w = {.n_rows = 1, .n_cols = n, .n_experts = n_experts};
     return add_weight(b, t, w, weight);
 }
@@ -123,6 +127,18 @@ ats_status bind_rows(struct binding *b, int row_begin, int n_rows, int n_rows_wh
     return add_weight(b, t, w, weight);
 }
 
+ats_status bind_filters(struct binding *b, int first, int n, int n_whole, int n_taps, int *weight,
+                        const char *format, ...) {
+    char name[NAME_BYTES];
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
+    if (!t) return missing(name);
+    TRY(check_shape(t, n_taps, n_whole));
+    TRY(check_f32(t));
+    return add_weight(
+        b, t, (struct graph_weight){.row_begin = first, .n_rows = 1, .n_cols = n * n_taps}, weight);
+}
+
 ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, const char *format,
                        ...) {
     char name[NAME_BYTES];
@@ -131,9 +147,7 @@ ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, con
     *weight = -1;
     if (!t) return optional ? ATS_OK : missing(name);
     TRY(check_shape(t, n, 1));
-    if (t->dtype != DTYPE_F32)
-        return fail(ATS_UNSUPPORTED, "tensor %s is a vector of type %s, expected F32", t->name,
-                    dtype_name(t->dtype));
+    TRY(check_f32(t));
     return add_weight(b, t, (struct graph_weight){.n_rows = 1, .n_cols = n}, weight);
 }
 
@@ -142,9 +156,7 @@ ats_status bind_constants(struct binding *b, int n, const char *name, const floa
     *values = NULL;
     if (!t) return ATS_OK;
     TRY(check_shape(t, n, 1));
-    if (t->dtype != DTYPE_F32)
-        return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, expected F32", name,
-                    dtype_name(t->dtype));
+    TRY(check_f32(t));
     b->used[t - b->file->tensors] = true;
     *values = (const float *)(const void *)t->data;
     return ATS_OK;

@@ -25,6 +25,7 @@ ats_status arch_gemma_build(struct binding *b, int *hidden, int *logits);
 ats_status arch_glm4moe_build(struct binding *b, int *hidden, int *logits);
 ats_status arch_gptoss_build(struct binding *b, int *hidden, int *logits);
 ats_status arch_llama4_build(struct binding *b, int *hidden, int *logits);
+ats_status arch_qwen35_build(struct binding *b, int *hidden, int *logits);
 
 /* A matrix of n_rows outputs and n_cols inputs; BAD_FILE if absent or of another shape. The name is
  * printf-style, for "blk.%d.attn_q.weight". */
@@ -46,6 +47,10 @@ MUST_CHECK ats_status bind_expert_vectors(struct binding *b, int n_experts, int 
 /* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
 MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
                                   const char *format, ...) PRINTF_LIKE(5, 6);
+/* The filters of n of n_whole columns, from `first` on: a vector of n_taps floats a column, which
+ * are F32. */
+MUST_CHECK ats_status bind_filters(struct binding *b, int first, int n, int n_whole, int n_taps,
+                                   int *weight, const char *format, ...) PRINTF_LIKE(7, 8);
 /* The values of an F32 vector that the graph folds in (rope factors); NULL if absent. Borrowed. */
 MUST_CHECK ats_status bind_constants(struct binding *b, int n, const char *name,
                                      const float **values);

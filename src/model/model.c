@@ -7,10 +7,13 @@ static const struct arch {
     const char *name;
     arch_build_fn *build;
 } archs[] = {
-    {"llama", arch_dense_build},     {"qwen2", arch_dense_build},   {"qwen3", arch_dense_build},
-    {"smollm3", arch_dense_build},   {"phi3", arch_dense_build},    {"qwen3moe", arch_dense_build},
-    {"glm4", arch_dense_build},      {"gemma3", arch_gemma_build},  {"gpt-oss", arch_gptoss_build},
-    {"glm4moe", arch_glm4moe_build}, {"llama4", arch_llama4_build},
+    {"llama", arch_dense_build},    {"qwen2", arch_dense_build},
+    {"qwen3", arch_dense_build},    {"smollm3", arch_dense_build},
+    {"phi3", arch_dense_build},     {"qwen3moe", arch_dense_build},
+    {"glm4", arch_dense_build},     {"gemma3", arch_gemma_build},
+    {"gpt-oss", arch_gptoss_build}, {"glm4moe", arch_glm4moe_build},
+    {"llama4", arch_llama4_build},  {"qwen3next", arch_qwen35_build},
+    {"qwen35", arch_qwen35_build},  {"qwen35moe", arch_qwen35_build},
 };
 
 #define MAX_LAYERS 1024

@@ -26,7 +26,7 @@ static ats_status bind_qkv(struct binding *b, const struct attention_options *o,
                            int w[3], int bias[3]) {
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
     const struct hparams *hp = &b->hp;
-    int q = hp->n_heads * hp->head_dim, kv = hp->n_kv_heads * hp->head_dim;
+    int q = hp->n_heads * hp->head_dim * (o->gated ? 2 : 1), kv = hp->n_kv_heads * hp->head_dim;
     const int rows[] = {q, kv, kv}, begin[] = {0, q, q + kv};
     for (int i = 0; i < 3; i++) {
         bias[i] = -1;
@@ -55,11 +55,18 @@ static ats_status turn_heads(struct binding *b, const struct attention_options *
     return ATS_OK;
 }
 
+/* Columns of q and of the gate, from those of both head by head. */
+static void split_gate(struct binding *b, int *q, int *gate) {
+    const int dim = b->hp.head_dim, both = *q;
+    *q = graph_slice(b->builder, both, (struct slice_params){2 * dim, 0, dim});
+    *gate = graph_slice(b->builder, both, (struct slice_params){2 * dim, dim, dim});
+}
+
 ats_status part_attention(struct binding *b, const struct attention_options *o, int layer, int h,
                           int *out) {
     struct graph_builder *g = b->builder;
     const struct hparams *hp = &b->hp;
-    int w[3], bias[3], w_out, bias_out, sinks = -1, value[3];
+    int w[3], bias[3], w_out, bias_out, sinks = -1, value[3], gate = -1;
     TRY(bind_qkv(b, o, layer, w, bias));
     TRY(bind_matrix(b, hp->n_embd, hp->n_heads * hp->head_dim, &w_out, "blk.%d.attn_output.weight",
                     layer));
@@ -70,6 +77,7 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
     graph_block_begin(g, BLOCK_ATTENTION);
     for (int i = 0; i < 3; i++)
         value[i] = matmul(b, h, w[i], bias[i]);
+    if (o->gated) split_gate(b, &value[0], &gate);
     TRY(turn_heads(b, o, layer, "attn_q_norm", &value[0]));
     TRY(turn_heads(b, o, layer, "attn_k_norm", &value[1]));
     struct attention_params p = {.n_heads = hp->n_heads,
@@ -82,6 +90,7 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
                                  .temp_scale = o->temp_scale,
                                  .temp_length = o->temp_length};
     int y = graph_attention(g, value[0], value[1], value[2], sinks, p);
+    if (o->gated) y = graph_gated(g, gate, y, ACT_SIGMOID);
     *out = matmul(b, y, w_out, bias_out);
     graph_block_end(g);
     return ATS_OK;
@@ -107,15 +116,20 @@ ats_status part_gated(struct binding *b, const struct gated_options *o, int laye
 
     graph_block_begin(g, BLOCK_FFN);
     int y = graph_gated(g, matmul(b, h, gate, -1), matmul(b, h, up, -1), o->act);
+    if (o->gate) y = graph_gated(g, o->gate, y, ACT_SIGMOID); /* here a split block stays one */
     *out = matmul(b, y, down, -1);
     graph_block_end(g);
     return ATS_OK;
 }
 
-ats_status part_shared(struct binding *b, const struct experts_hparams *hp, int layer, int h,
-                       int *x) {
-    int y;
+ats_status part_shared(struct binding *b, const struct experts_hparams *hp, bool gated, int layer,
+                       int h, int *x) {
+    int y, gate;
     struct gated_options o = {.act = ACT_SILU, .suffix = "_shexp", .n_ff = hp->n_ff_shared};
+    if (gated) {
+        TRY(bind_matrix(b, 1, b->hp.n_embd, &gate, "blk.%d.ffn_gate_inp_shexp.weight", layer));
+        o.gate = matmul(b, h, gate, -1);
+    }
     TRY(part_gated(b, &o, layer, h, &y));
     *x = graph_add(b->builder, *x, y);
     return ATS_OK;
@@ -132,4 +146,24 @@ ats_status part_head(struct binding *b, int embedding, int x, int *hidden, int *
     *logits = matmul(b, *hidden, output, -1);
     graph_block_end(b->builder);
     return ATS_OK;
+}
+
+ats_status part_decoder(struct binding *b, const struct decoder_options *o, int *hidden,
+                        int *logits) {
+    const char *ffn_norm = o->ffn_norm ? o->ffn_norm : "ffn_norm";
+    int embedding, x, h, y;
+    TRY(part_embed(b, o->embed_scale > 0 ? o->embed_scale : 1, &embedding, &x));
+    for (int layer = 0; layer < b->hp.n_layers; layer++) {
+        graph_layer(b->builder, layer);
+        TRY(part_norm(b, "attn_norm", layer, x, &h));
+        TRY(o->mix(b, o->user, layer, h, &x, &y));
+        if (o->post_norms) TRY(part_norm(b, "post_attention_norm", layer, y, &y));
+        x = graph_add(b->builder, x, y);
+        if (layer == b->hp.n_layers - 1) x = graph_rows(b->builder, x);
+        TRY(part_norm(b, ffn_norm, layer, x, &h));
+        TRY(o->feed_forward(b, o->user, layer, h, &x, &y));
+        if (o->post_norms) TRY(part_norm(b, "post_ffw_norm", layer, y, &y));
+        x = graph_add(b->builder, x, y);
+    }
+    return part_head(b, embedding, x, hidden, logits);
 }

@@ -29,6 +29,10 @@ static const struct case_ {
     {"gptoss", "gptoss-mxfp4.gguf"},
     {"glm4moe", "glm4moe-f32.gguf"},
     {"llama4", "llama4-f32.gguf"},
+    {"qwen3next", "qwen3next-f16.gguf"},
+    {"qwen35", "qwen35-f16.gguf"},
+    {"qwen35moe", "qwen35moe-f16.gguf"},
+    {"qwen35moe", "qwen35moe-mtp-f16.gguf"},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

@@ -7,12 +7,13 @@
 #include "agree.h"
 
 static const char *const models[] = {
-    "llama/llama-f16.gguf",     "llama256/llama256-f16.gguf", "mistral/mistral-f32.gguf",
-    "qwen2/qwen2-bf16.gguf",    "qwen3/qwen3-f16.gguf",       "phi3/phi3-f32.gguf",
-    "smollm3/smollm3-f32.gguf", "quants/Q8_0.gguf",           "quants/Q4_K_M.gguf",
-    "mixtral/mixtral-f32.gguf", "qwen3moe/qwen3moe-f32.gguf", "quants/moe-Q4_K_M.gguf",
-    "glm4/glm4-f32.gguf",       "gemma3/gemma3-f16.gguf",     "gptoss/gptoss-f16.gguf",
-    "gptoss/gptoss-mxfp4.gguf", "glm4moe/glm4moe-f32.gguf",   "llama4/llama4-f32.gguf",
+    "llama/llama-f16.gguf",         "llama256/llama256-f16.gguf", "mistral/mistral-f32.gguf",
+    "qwen2/qwen2-bf16.gguf",        "qwen3/qwen3-f16.gguf",       "phi3/phi3-f32.gguf",
+    "smollm3/smollm3-f32.gguf",     "quants/Q8_0.gguf",           "quants/Q4_K_M.gguf",
+    "mixtral/mixtral-f32.gguf",     "qwen3moe/qwen3moe-f32.gguf", "quants/moe-Q4_K_M.gguf",
+    "glm4/glm4-f32.gguf",           "gemma3/gemma3-f16.gguf",     "gptoss/gptoss-f16.gguf",
+    "gptoss/gptoss-mxfp4.gguf",     "glm4moe/glm4moe-f32.gguf",   "llama4/llama4-f32.gguf",
+    "qwen3next/qwen3next-f16.gguf", "qwen35/qwen35-f16.gguf",     "qwen35moe/qwen35moe-f16.gguf",
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
