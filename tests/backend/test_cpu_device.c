@@ -192,8 +192,7 @@ static void fusion_and_threads_change_no_bit(void **state) {
 #endif
 
 /* The same tokens in other rounds, of up to 8 tokens and more. */
-static void the_cut_into_rounds_changes_no_bit(void **state) {
-    (void)state;
+static void check_cuts(enum dtype dtype) {
     static const int ways[3][4] = {{24, 0}, {8, 8, 8}, {1, 3, 20}};
     struct backend_options o = rig_options(2, "native");
     float *want = NULL;
@@ -201,7 +200,7 @@ static void the_cut_into_rounds_changes_no_bit(void **state) {
         int n = 0;
         while (n < 4 && ways[i][n] > 0)
             n++;
-        float *got = run_layer(&o, DTYPE_Q8_0, ways[i], n);
+        float *got = run_layer(&o, dtype, ways[i], n);
         if (want) assert_memory_equal(got, want, 24 * EMBD * sizeof *got);
         if (want)
             free(got);
@@ -209,6 +208,17 @@ static void the_cut_into_rounds_changes_no_bit(void **state) {
             want = got;
     }
     free(want);
+}
+
+static void the_cut_into_rounds_changes_no_bit(void **state) {
+    (void)state;
+    check_cuts(DTYPE_Q8_0);
+#ifdef DEVICE_IS_VULKAN
+    setenv("ATSINFER_VK_SHAPE", "1", 1); /* dispatches as on hardware, with large tiles */
+    check_cuts(DTYPE_Q8_0);
+    check_cuts(DTYPE_Q4_1);
+    setenv("ATSINFER_VK_SHAPE", "0", 1);
+#endif
 }
 
 /* ---- pages ---- */

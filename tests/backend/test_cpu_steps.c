@@ -12,6 +12,7 @@ static const int line_counts[] = {1, 3, 8, 9, 70};   /* both sides of the border
 #include "backend/vulkan/vulkan.h"
 /* Bytes that a shader sees: less than a value has, or a KV cache. */
 static const char *const shader_range = "65536";
+static bool shaped; /* dispatches as on hardware, even if the device is software */
 
 /* Opens the device that case i of a test runs on. */
 static void open_case(struct rig *r, size_t i, int n_threads) {
@@ -19,6 +20,7 @@ static void open_case(struct rig *r, size_t i, int n_threads) {
     struct backend_options o = rig_options(n_threads, isas[!bare]);
     setenv("ATSINFER_VK_DISABLE", bare ? "fp16,idot,import,xfer,hostvram,budget" : "", 1);
     setenv("ATSINFER_VK_MAX_RANGE", bare ? shader_range : "0", 1);
+    setenv("ATSINFER_VK_SHAPE", shaped ? "1" : "0", 1);
     rig_open_on(r, "vulkan", &o);
 }
 #else
@@ -328,20 +330,6 @@ static void products_equal_the_naive_ones(void **state) {
                 run_product(&cases[i], line_counts[j], isa, 1 + (int)((i + j) % 3));
 }
 
-#ifdef STEPS_ON_VULKAN
-/* What the cases above have shown for windows they have shown only if there were any. */
-static void values_larger_than_a_binding_come_in_windows(void **state) {
-    (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        struct rig r;
-        open_case(&r, i, 2);
-        int n = vulkan_backend_windows(r.b);
-        assert_true(i ? n == 0 : n > 100);
-        rig_close(&r);
-    }
-}
-#endif
-
 static void products_over_wanted_rows_have_a_line_for_each(void **state) {
     (void)state;
     static const struct product head = {DTYPE_Q8_0, MATH_Q8, 0, 150, 0, 256, false, true};
@@ -390,11 +378,45 @@ static void integers_are_multiplied_exactly_in_every_type(void **state) {
         struct rig r;
         open_case(&r, isa, 2);
         for (enum dtype type = DTYPE_Q8_0; type < N_DTYPES_WEIGHT; type++)
-            for (int i = 0; i < 4; i++)
-                check_integers(&r, type, i < 2 ? MATH_Q8 : MATH_F32, i % 2 ? 11 : 1);
+            for (int i = 0; i < 6; i++)
+                check_integers(&r, type, i < 3 ? MATH_Q8 : MATH_F32, (int[]){1, 11, 45}[i % 3]);
         rig_close(&r);
     }
 }
+
+#ifdef STEPS_ON_VULKAN
+/* Large tiles, lanes that share a row: with and without integer dot products. */
+static void dispatches_for_hardware_compute_the_same(void **state) {
+    (void)state;
+    static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
+    static const struct product q8 = {DTYPE_Q4_1, MATH_Q8, 1, 149, 0, 256, true, false};
+    static const struct product raw = {DTYPE_F16, MATH_F32, 0, 150, 0, 256, false, false};
+    shaped = true;
+    for (size_t isa = 0; isa < COUNT_OF(isas); isa++) {
+        struct rig r;
+        open_case(&r, isa, 2);
+        for (size_t i = 0; i < COUNT_OF(types); i++)
+            for (int j = 0; j < 4; j++)
+                check_integers(&r, types[i], j < 3 ? MATH_Q8 : MATH_F32, (int[]){1, 45, 11, 9}[j]);
+        rig_close(&r);
+        run_product(&q8, 70, isa, 1);
+        run_product(&raw, 9, isa, 1);
+    }
+    shaped = false;
+}
+
+/* What the cases above have shown for windows they have shown only if there were any. */
+static void values_larger_than_a_binding_come_in_windows(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct rig r;
+        open_case(&r, i, 2);
+        int n = vulkan_backend_windows(r.b);
+        assert_true(i ? n == 0 : n > 100);
+        rig_close(&r);
+    }
+}
+#endif
 
 /* ---- attention ---- */
 
@@ -592,6 +614,7 @@ int main(void) {
         cmocka_unit_test(products_over_wanted_rows_have_a_line_for_each),
         cmocka_unit_test(integers_are_multiplied_exactly_in_every_type),
 #ifdef STEPS_ON_VULKAN
+        cmocka_unit_test(dispatches_for_hardware_compute_the_same),
         cmocka_unit_test(values_larger_than_a_binding_come_in_windows),
 #endif
         cmocka_unit_test(attention_equals_the_naive_one),

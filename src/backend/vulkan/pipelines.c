@@ -52,6 +52,18 @@ static const uint32_t product_raw_words[] =
 static const uint32_t product_raw_experts_words[] =
 #include "product_raw_experts.inc"
     ;
+static const uint32_t product_tile_words[] =
+#include "product_tile.inc"
+    ;
+static const uint32_t product_tile_experts_words[] =
+#include "product_tile_experts.inc"
+    ;
+static const uint32_t product_tile_idot_words[] =
+#include "product_tile_idot.inc"
+    ;
+static const uint32_t product_tile_idot_experts_words[] =
+#include "product_tile_idot_experts.inc"
+    ;
 static const uint32_t quantise_words[] =
 #include "quantise.inc"
     ;

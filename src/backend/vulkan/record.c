@@ -9,7 +9,7 @@
 static const struct {
     int dispatches;
     size_t bytes;
-} cuts[N_VARIANTS] = {{128, (size_t)128 << 20}, {48, (size_t)16 << 20}};
+} cuts[N_VARIANTS] = {{128, (size_t)128 << 20}, {48, (size_t)64 << 20}, {48, (size_t)16 << 20}};
 
 /* ---- one dispatch ---- */
 
@@ -230,7 +230,8 @@ static ats_status record(struct vk_builder *b) {
 static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
                         struct vk_builder b[N_VARIANTS], struct backend_segment *s) {
     size_t n = 0;
-    for (int i = 0; i < N_VARIANTS; i++) {
+    const int n_variants = v->tiles ? N_VARIANTS : VARIANT_MANY;
+    for (int i = 0; i < n_variants; i++) {
         b[i] = (struct vk_builder){.v = v, .segment = s, .variant = i};
         for (int j = 0; j < n_steps; j++)
             TRY(vk_add_step(&b[i], &steps[j]));
@@ -239,7 +240,7 @@ static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
     TRY(pool_open(v, n, &s->pool));
     ats_status status = ATS_OK;
     pthread_mutex_lock(&v->queue_lock);
-    for (int i = 0; i < N_VARIANTS && status == ATS_OK; i++)
+    for (int i = 0; i < n_variants && status == ATS_OK; i++)
         status = record(&b[i]);
     pthread_mutex_unlock(&v->queue_lock);
     return status;

@@ -74,14 +74,14 @@ MUST_CHECK ats_status vk_add_step(struct vk_builder *b, const struct step *s);
 /* Rows [begin, *end) of a matrix of a weight as one binding; begin stands on a group. */
 MUST_CHECK ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w,
                                        int matrix, int begin, struct vk_view *view, int *end);
-/* How a product is computed: rows and lines of a work-group. */
+/* How a product is computed: rows and lines of a work-group; large: if it can, by large tiles. */
 struct vk_shape {
     enum vk_shader shader;
     int32_t constants[VK_MAX_CONSTANTS];
     int rows, tile;
 };
 struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
-                                 bool q8, bool bias, bool experts);
+                                 bool q8, bool bias, bool experts, bool large);
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);

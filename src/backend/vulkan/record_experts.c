@@ -56,6 +56,7 @@ struct pass {
     const struct experts_params *p;
     int most;
     bool listed; /* else one line, whose choices are the tiles */
+    int tile;    /* pairs of a tile, if listed */
 };
 
 /* Where a product's inputs are. */
@@ -113,7 +114,7 @@ static int n_experts(const struct pass *q) {
 
 static int at_pairs(const struct pass *q) {
     size_t pairs = (size_t)q->most * (size_t)q->p->n_used;
-    return LIST_HEADER + 3 * (int)max_tiles(pairs, n_experts(q), VK_TILE);
+    return LIST_HEADER + 3 * (int)max_tiles(pairs, n_experts(q), q->tile);
 }
 
 static ats_status list_view(const struct pass *q, struct vk_view *out) {
@@ -134,7 +135,7 @@ static ats_status add_sort(const struct pass *q) {
     vk_bind(d, 2, list, true);
     vk_push_int(d, list.word);
     vk_push_int(d, at_pairs(q));
-    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, lanes, n_experts(q), VK_TILE};
+    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, lanes, n_experts(q), q->tile};
     struct vk_grid grid = pass_grid(q, 1);
     grid.tile = q->most;
     return vk_finish_grid(q->b, d, SHADER_EXPERTS_SORT, constants, grid);
@@ -206,7 +207,7 @@ static ats_status add_window(const struct pass *q, int which, const struct sourc
                              struct vk_view out, const struct window *w) {
     const struct backend_weight *m = q->s->experts[which], *bias = q->s->expert_biases[which];
     struct vk_dispatch *d = vk_start(q->b);
-    struct vk_shape shape = vk_product_shape(q->b, m, q8, bias != NULL, true);
+    struct vk_shape shape = vk_product_shape(q->b, m, q8, bias != NULL, true, q->tile > VK_TILE);
     int n_rows = w->row_end - w->row_begin, listed = q->listed;
     shape.constants[6] = listed;
     vk_bind(d, 1, w->weights, false);
@@ -322,12 +323,21 @@ static ats_status pass_lines(const struct vk_builder *b, const struct step *s, i
     return ATS_OK;
 }
 
+/* A list has tiles of one size, so all three products have to be able to. */
+static bool all_large(const struct pass *q) {
+    bool all = q->b->variant == VARIANT_MANY;
+    for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
+        all &= wants_bytes(q, i);
+    return all;
+}
+
 ats_status vk_add_experts(struct vk_builder *b, const struct step *s) {
     const struct vulkan *v = b->v;
     bool one = b->variant == VARIANT_ONE;
     int n = one ? 1 : s->rows ? v->limits.n_rows : v->limits.n_tokens;
     struct pass q = {.b = b, .s = s, .p = &s->op->p.experts, .listed = !one};
     TRY(pass_lines(b, s, &q.most));
+    q.tile = all_large(&q) ? VK_LARGE_TILE : VK_TILE;
     vk_note_exchange(b, &s->in[0], 0, s->experts[EXPERT_GATE]->s.n_cols, s->in_rows, false);
     vk_note_exchange(b, &s->in[1], 0, 2 * q.p->n_used, s->in_rows, false);
     vk_note_exchange(b, &s->out, 0, s->end, s->rows, true);

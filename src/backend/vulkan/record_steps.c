@@ -87,7 +87,7 @@ static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
 }
 
 struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
-                                 bool q8, bool bias, bool experts) {
+                                 bool q8, bool bias, bool experts, bool large) {
     const struct vulkan *v = b->v;
     int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
     int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
@@ -98,6 +98,14 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
                                  tile};
     bool idot = v->gpu.idot && (v->gpu.idot_fast || v->gpu.kind == GPU_SOFTWARE);
     enum vk_shader shader = experts ? SHADER_PRODUCT_EXPERTS : SHADER_PRODUCT;
+    if (q8 && large) {
+        shader = experts ? SHADER_PRODUCT_TILE_EXPERTS : SHADER_PRODUCT_TILE;
+        if (idot) shader = experts ? SHADER_PRODUCT_TILE_IDOT_EXPERTS : SHADER_PRODUCT_TILE_IDOT;
+        return (struct vk_shape){shader,
+                                 {VK_TILE_ROWS * v->split, (int32_t)w->s.dtype, 0, v->split, bias},
+                                 VK_TILE_ROWS,
+                                 VK_LARGE_TILE};
+    }
     if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
     if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
     return (struct vk_shape){
@@ -110,7 +118,8 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view;
     bool q8 = s->op->p.matmul.math == MATH_Q8 && w->packed;
-    struct vk_shape shape = vk_product_shape(b, w, q8, s->bias != NULL, false);
+    struct vk_shape shape =
+        vk_product_shape(b, w, q8, s->bias != NULL, false, b->variant == VARIANT_MANY);
     TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
     vk_bind(d, 1, view, false);
     d->bytes = (size_t)view.range;

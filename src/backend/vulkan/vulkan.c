@@ -187,14 +187,18 @@ static void state_close(struct backend *b, struct backend_state *s) {
 
 /* ---- the timeline ---- */
 
+static const struct vk_commands *commands_for(const struct vulkan *v,
+                                              const struct backend_segment *s, int n_tokens) {
+    if (n_tokens == 1) return &s->commands[VARIANT_ONE];
+    return &s->commands[n_tokens <= VK_FEW || !v->tiles ? VARIANT_FEW : VARIANT_MANY];
+}
+
 static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     struct backend_segment *s = job->segment;
     if (s->last_value) TRY(vk_wait_in_job(v, s->last_value)); /* it may not run beside itself */
     TRY(vk_round_write(v, job->round));
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
-    const struct vk_commands *list =
-        &s->commands[job->round->n_tokens == 1 ? VARIANT_ONE : VARIANT_MANY];
-    TRY(vk_submit(v, list, vk_stamps_ready(v, s), job));
+    TRY(vk_submit(v, commands_for(v, s, job->round->n_tokens), vk_stamps_ready(v, s), job));
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
     TRY(vk_wait_in_job(v, job->value));
@@ -520,12 +524,23 @@ static ats_status choose_gpu(struct vulkan *v, const char *name) {
     return ATS_OK;
 }
 
+/* product_tile.comp: its shared memory and its lanes. */
+static bool has_large_tiles(const VkPhysicalDeviceLimits *l, int split) {
+    uint32_t lanes = VK_TILE_ROWS * (uint32_t)split;
+    uint32_t words = (uint32_t)split * (8 * VK_TILE_ROWS + 4 * VK_TILE_ROWS + 10 * VK_LARGE_TILE) +
+                     VK_TILE_ROWS * VK_LARGE_TILE;
+    return words * 4 <= l->maxComputeSharedMemorySize &&
+           lanes <= l->maxComputeWorkGroupInvocations && lanes <= l->maxComputeWorkGroupSize[0];
+}
+
 static ats_status open_backend(struct vulkan *v, const char *name) {
     TRY(vk_instance_open(&v->instance));
     TRY(choose_gpu(v, name));
-    bool software = v->gpu.kind == GPU_SOFTWARE; /* there, lanes are a loop and barriers dear */
+    /* there, lanes are a loop and barriers dear */
+    bool software = v->gpu.kind == GPU_SOFTWARE && !vk_switch("ATSINFER_VK_SHAPE");
     v->lanes = software ? 16 : 64;
     v->split = software ? 1 : 4;
+    v->tiles = !software && has_large_tiles(&v->gpu.properties.limits, v->split);
     v->fail_allocation = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
     v->no_barriers = vk_disabled("barriers");

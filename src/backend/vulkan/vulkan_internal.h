@@ -4,7 +4,7 @@
  * record_*.c (steps become dispatches), timing.c (when segments ran), vulkan.c (rounds, the
  * timeline, the interface).
  *
- * A segment is recorded once, twice over: for rounds of one token and for larger ones. All that
+ * A segment is recorded once for each size of round (VARIANT_ONE and so on). All that
  * changes from round to round (tokens, positions, pages, rows, how many lines) is read from the
  * round block, memory that the host writes before a submission; the sizes of dispatches too.
  */
@@ -22,7 +22,10 @@ enum {
     VK_MAX_GRIDS = 4096,
     VK_MAX_ROPES = 8,
     VK_MAX_WAITS = 8,
-    VK_TILE = 8,         /* lines that a product takes together in larger rounds */
+    VK_TILE = 8,        /* lines that a product takes together in larger rounds, */
+    VK_LARGE_TILE = 32, /* and in those of more than VK_FEW tokens in class q8, */
+    VK_TILE_ROWS = 64,  /* of so many rows: product_tile.comp */
+    VK_FEW = 16,
     VK_ROUND_HEADER = 8, /* words; see common.glsl */
     VK_MAX_HEAD_DIM = 512,
     VK_ATTN_RANGE = 256,       /* keys that are one link of the softmax chain */
@@ -121,6 +124,10 @@ struct backend_kv {
     X(EXPERTS_SORT, experts_sort)                                                                  \
     X(EXPERTS_SCALE, experts_scale)                                                                \
     X(EXPERTS_SUM, experts_sum)                                                                    \
+    X(PRODUCT_TILE, product_tile)                                                                  \
+    X(PRODUCT_TILE_EXPERTS, product_tile_experts)                                                  \
+    X(PRODUCT_TILE_IDOT, product_tile_idot)                                                        \
+    X(PRODUCT_TILE_IDOT_EXPERTS, product_tile_idot_experts)                                        \
     X(QUANTISE, quantise)                                                                          \
     X(ROPE, rope)                                                                                  \
     X(KV_STORE, kv_store)                                                                          \
@@ -161,7 +168,8 @@ struct vk_commands {
     VkCommandBuffer *items; /* submitted in this order */
     size_t n, cap;
 };
-enum { VARIANT_ONE, VARIANT_MANY, N_VARIANTS }; /* rounds of one token; larger ones */
+/* Rounds of one token; of a few; larger ones. The last is only there if it has large tiles. */
+enum { VARIANT_ONE, VARIANT_FEW, VARIANT_MANY, N_VARIANTS };
 
 /* A rectangle of the exchange that a segment reads or writes: only if it cannot be shared. */
 struct vk_mirror {
@@ -236,8 +244,9 @@ struct vulkan {
     uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
     bool no_barriers, no_first_barriers;       /* test switches, */
     bool no_arrivals, no_releases;             /* and these */
-    int lanes; /* of a work-group that is free to choose; a power of two */
-    int split; /* lanes that share a row of a packed product */
+    int lanes;  /* of a work-group that is free to choose; a power of two */
+    int split;  /* lanes that share a row of a packed product */
+    bool tiles; /* there are large ones */
 
     struct backend_limits limits;
     bool reserved;

@@ -26,12 +26,13 @@ layout(std430, set = 0, binding = 5) readonly buffer List {
 };
 #endif
 
-/* False: there is nothing to do. n: lines; from, to: where each begins in In and Out (those from n
- * on repeat the last); matrix: word where the weights begin; bias_at: of the first row. */
-bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out int bias_at) {
+/* The work-group's lines: n from the first on. False: there is nothing to do. matrix: word where the
+ * weights begin; bias_at: of the first row. */
+bool open_tile(out int first, out int n, out int matrix, out int bias_at) {
     int tile = int(gl_WorkGroupID.y);
 #ifdef EXPERTS
-    int expert, first = 0;
+    int expert;
+    first = tile;
     n = 1;
     if (LISTED) {
         int at = p.list_off + 2 + 3 * tile;
@@ -47,21 +48,39 @@ bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out 
     if (expert < p.expert_begin || expert >= p.expert_end) return false;
     matrix = (expert - p.expert_begin) * p.matrix_words;
     bias_at = p.bias_off + (expert - p.expert_begin) * p.bias_words;
-    for (int t = 0; t < TILE; t++) {
-        int pair = LISTED ? int(list[first + min(t, n - 1)]) : tile;
-        from[t] = p.in_off + pair / p.per_line * p.in_stride;
-        to[t] = p.out_off + pair * p.out_stride;
-    }
 #else
-    int first = tile * TILE, last = min(round_lines(p.from), p.most) - 1;
-    n = last + 1 - first;
+    first = tile * TILE;
+    n = min(round_lines(p.from), p.most) - first;
     matrix = 0;
     bias_at = p.bias_off;
-    for (int t = 0; t < TILE; t++) {
-        int line = min(first + t, last);
-        from[t] = p.in_off + line * p.in_stride;
-        to[t] = p.out_off + line * p.out_stride;
-    }
 #endif
+    return true;
+}
+
+/* Line t of a tile, from n on the last one: a line, or a pair. */
+int tile_line(int first, int n, int t) {
+#ifdef EXPERTS
+    return LISTED ? int(list[first + min(t, n - 1)]) : first;
+#else
+    return first + min(t, n - 1);
+#endif
+}
+int in_at(int line) {
+#ifdef EXPERTS
+    line /= p.per_line;
+#endif
+    return p.in_off + line * p.in_stride;
+}
+int out_at(int line) { return p.out_off + line * p.out_stride; }
+
+/* The same with where each line begins in In and Out. */
+bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out int bias_at) {
+    int first;
+    if (!open_tile(first, n, matrix, bias_at)) return false;
+    for (int t = 0; t < TILE; t++) {
+        int line = tile_line(first, n, t);
+        from[t] = in_at(line);
+        to[t] = out_at(line);
+    }
     return true;
 }

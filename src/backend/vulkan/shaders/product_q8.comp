@@ -1,19 +1,7 @@
 /* The same in class q8: inputs are the 8-bit lines of quantise.comp, sums over 16 are integers. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#ifdef IDOT
-#extension GL_EXT_spirv_intrinsics : require
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
-int packed_dot(uint a, uint b, spirv_literal int format);
-#define dot4(a, b) packed_dot(a, b, 0)
-#else
-int dot4(uint a, uint b) {
-    int sum = 0;
-    for (int i = 0; i < 32; i += 8)
-        sum += bitfieldExtract(int(a), i, 8) * bitfieldExtract(int(b), i, 8);
-    return sum;
-}
-#endif
+#include "dot.glsl"
 #include "common.glsl"
 #include "types.glsl"
 layout(local_size_x_id = 0) in; /* 16 * SPLIT */
@@ -52,10 +40,9 @@ void main() {
         }
         for (int t = 0; t < TILE; t++) {
             int at = line[t] + 8 * n_blocks + b;
-            float block = scale.x * float(sum[t].x);
-            if (HAS_MIN) block = fma(least.x, float(bitfieldExtract(int(x[at + n_blocks]), 0, 16)), block);
-            block = fma(scale.y, float(sum[t].y), block);
-            if (HAS_MIN) block = fma(least.y, float(bitfieldExtract(int(x[at + n_blocks]), 16, 16)), block);
+            uint sums = HAS_MIN ? x[at + n_blocks] : 0u;
+            float block = add_half(0.0, scale.x, least.x, sum[t].x, half_sum(sums, 0), true, HAS_MIN);
+            block = add_half(block, scale.y, least.y, sum[t].y, half_sum(sums, 1), false, HAS_MIN);
             acc[t] = fma(block, uintBitsToFloat(x[at]), acc[t]);
         }
     }
