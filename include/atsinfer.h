@@ -173,6 +173,10 @@ typedef struct ats_simulation {
 ATS_API void ats_simulation_default(ats_simulation *s);
 /* *json owned (ats_free): one object. Errors: BAD_ARGUMENT, BAD_FILE, UNSUPPORTED, IO. */
 ATS_API ATS_MUST_CHECK ats_status ats_simulate(const ats_simulation *s, char **json);
+/* The plan that would be made, explained: for each tensor its home, size, time on either device and
+ * the reason; totals, predictions by depth, limits, and what more or less memory, a smaller KV type
+ * or half the bus would change. Answer and errors as above. */
+ATS_API ATS_MUST_CHECK ats_status ats_explain(const ats_simulation *s, char **json);
 
 typedef struct ats_stats {
     uint64_t load_ns;                      /* ats_engine_open, whole */

@@ -81,8 +81,9 @@ void placement_finish(const struct items *items, const struct placement_options 
  * programs minimise, at any number of tokens, of wanted rows, and depth. */
 double placement_time(const struct items *items, const struct placement *p, double n_tokens,
                       double n_rows, double depth);
-/* Share of an item that the host has; of experts, of what a token uses. */
-double placement_host_share(const struct items *items, const struct placement *p, int item);
+/* Share of an item that the host has; of experts, of those in use in a round of n_tokens. */
+double placement_host_share(const struct items *items, const struct placement *p, int item,
+                            double n_tokens);
 /* Device changes of a round: one for a copy in either direction, one for an exchange. */
 int placement_splits(const struct items *items, const struct placement *p);
 

@@ -108,15 +108,19 @@ static int64_t split_bytes(const struct items *items, int block, int units) {
     return bytes;
 }
 
-double placement_host_share(const struct items *items, const struct placement *p, int i) {
+double placement_host_share(const struct items *items, const struct placement *p, int i,
+                            double n_tokens) {
     const struct item *item = &items->items[i];
     const struct items_block *b = &items->blocks[item->block];
-    double hits = 0;
+    double hits = 0, in_use = 0;
     if (p->units[item->block] == 0) return p->homes[i] == SIDE_CPU;
     if (!p->residents[item->block]) return 1 - (double)p->units[item->block] / b->n_units;
-    for (int e = 0; e < item->n_experts; e++)
-        if (p->residents[item->block][e]) hits += item->popularity[e];
-    return 1 - hits / item->n_used;
+    for (int e = 0; e < item->n_experts; e++) {
+        double use = items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate);
+        in_use += use;
+        if (p->residents[item->block][e]) hits += use;
+    }
+    return 1 - hits / in_use;
 }
 
 struct term prefill_term(const struct placement_options *o, double weight) {
@@ -132,7 +136,8 @@ double placement_host_cost(const struct items *items, const struct placement_opt
     struct term t = prefill_term(o, 1);
     double s = 0;
     for (int i = 0; i < items->n_items; i++)
-        s += choices_host_time(items, i, &t, placement_host_share(items, p, i));
+        s += choices_host_time(items, i, &t,
+                               placement_host_share(items, p, i, term_lines(items, i, &t)));
     return s;
 }
 
@@ -144,7 +149,7 @@ static double prefill_time(const struct items *items, const struct placement_opt
     struct term t = prefill_term(o, 1);
     double gpu = 0, copies = 0, caches = 0;
     for (int i = 0; i < items->n_items; i++) {
-        double share = placement_host_share(items, p, i),
+        double share = placement_host_share(items, p, i, term_lines(items, i, &t)),
                s = choices_host_time(items, i, &t, share);
         bool cache = items->items[i].kv_bytes > 0;
         if (cache)

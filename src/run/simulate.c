@@ -106,11 +106,12 @@ static const double *const *make_popularity(struct simulation *s) {
 }
 
 static ats_status make_items(struct simulation *s) {
-    struct items_options o = items_options_default();
-    o.n_ctx = s->o.n_ctx;
-    o.n_batch = s->o.n_batch > 0 ? s->o.n_batch : chunks[0];
-    o.popularity = make_popularity(s);
-    TRY(items_build(&s->arena, s->model->graph, s->machine, &o, &s->items));
+    struct items_options *o = &s->items_options;
+    *o = items_options_default();
+    o->n_ctx = s->o.n_ctx;
+    o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : chunks[0];
+    o->popularity = make_popularity(s);
+    TRY(items_build(&s->arena, s->model->graph, s->machine, o, &s->items));
     if (s->items->n_items > 0) return ATS_OK;
     return fail(ATS_UNSUPPORTED, "there is nothing to place");
 }
@@ -198,6 +199,7 @@ static ats_status try_all(struct simulation *s) {
                     s->vram_bytes / 1048576);
     for (int i = 0; i < n; i++)
         budgets[i] = (int64_t)ways[i].budget_bytes;
+    s->placement_options = o;
     TRY(placement_solve(&s->arena, s->items, &o, budgets, n, &placements));
     for (int i = 0; i < n; i++) {
         ways[i].placement = &placements[i];
@@ -217,7 +219,7 @@ static void set_limits(struct simulation *s) {
     s->prompt = limit_prefill(&p, s->best.budget_bytes);
 }
 
-static ats_status run(struct simulation *s, const ats_simulation *given) {
+ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
     TRY(read_options(s, given));
     TRY(open_model(s));
     TRY(open_machine(s));
@@ -227,17 +229,21 @@ static ats_status run(struct simulation *s, const ats_simulation *given) {
     return ATS_OK;
 }
 
+void simulation_close(struct simulation *s) {
+    model_close(s->model);
+    gguf_close(s->file);
+    arena_free(&s->arena);
+}
+
 ats_status ats_simulate(const ats_simulation *given, char **json) {
     struct simulation s = {0};
     *json = NULL;
-    ats_status status = run(&s, given);
+    ats_status status = simulation_run(&s, given);
     if (status == ATS_OK) {
         json_t *root = simulation_json(&s);
         *json = json_print(root, false);
         json_decref(root);
     }
-    model_close(s.model);
-    gguf_close(s.file);
-    arena_free(&s.arena);
+    simulation_close(&s);
     return status;
 }

@@ -30,11 +30,17 @@ struct simulation {
     struct gguf *file;
     struct model *model;
     struct profile *machine;
+    struct items_options items_options; /* items were made with, placements will be */
+    struct placement_options placement_options;
     struct items *items;
     double hit_exponent;
     double vram_bytes;
     struct simulation_way best;
     struct limit round, blocks, prompt; /* S6, S6b, and of a chunk of the prompt */
 };
+
+/* All ways tried, the best kept. s is zeroed; to be closed also after an error. */
+MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
+void simulation_close(struct simulation *s);
 
 json_t *simulation_json(struct simulation *s); /* owned */

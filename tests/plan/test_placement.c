@@ -525,6 +525,26 @@ static void divided_experts_take_the_mean_of_the_longer_side(void **state) {
     arena_free(&arena);
 }
 
+/* A round of many tokens uses all experts, so that what is popular counts as any other. */
+static void the_host_has_a_share_of_the_experts_in_use(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 21);
+    struct arena arena = {0};
+    struct items *items = instance_random(&arena, &rng, &instance_moe, 1, 3);
+    struct placement_options o = options_of(GRANULARITY_SHARD);
+    struct placement *p = placement_whole(&arena, items, &o, SIDE_CPU);
+    double popularity[8] = {0.9, 0.7, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05};
+    uint8_t residents[8] = {1, 1, 0, 0, 0, 0, 0, 0};
+    int experts = items->blocks[2].first;
+    items->items[experts].popularity = popularity;
+    assert_near(placement_host_share(items, p, experts, 1), 1, "on the host", 0);
+    p->units[2] = 2, p->residents[2] = residents;
+    assert_near(placement_host_share(items, p, experts, 1), 0.4 / 2, "one token", 0);
+    assert_near(placement_host_share(items, p, experts, 1e6), 6.0 / 8, "very many", 0);
+    arena_free(&arena);
+}
+
 /* ---- plans ---- */
 
 static void a_placement_is_a_legal_plan(void **state) {
@@ -633,6 +653,7 @@ int main(void) {
         cmocka_unit_test(caches_on_the_host_cost_prefill),
         cmocka_unit_test(popular_experts_are_resident),
         cmocka_unit_test(divided_experts_take_the_mean_of_the_longer_side),
+        cmocka_unit_test(the_host_has_a_share_of_the_experts_in_use),
         cmocka_unit_test(a_placement_is_a_legal_plan),
         cmocka_unit_test(a_plan_is_a_placement_or_says_why_not),
         cmocka_unit_test(device_changes_are_counted),

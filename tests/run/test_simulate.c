@@ -140,12 +140,38 @@ static void what_is_wrong_is_refused(void **state) {
     REFUSED(expert_hit_exponent = 2, ATS_BAD_ARGUMENT, "expert_hit_exponent");
 }
 
+/* The plan of a described machine, told by tensor; how it is made is tested in plan/. */
+static void plans_are_explained(void **state) {
+    (void)state;
+    char model[512], machine[512], *text;
+    ats_simulation s;
+    json_t *json;
+    ats_simulation_default(&s);
+    test_source_path(model, sizeof model, "shapes/gpt-oss-20b.json");
+    test_source_path(machine, sizeof machine, "machines/laptop-rtx3060-6gb.json");
+    s.model = model, s.machine = machine;
+    s.n_batch = 512, s.n_slots = 0;
+    TEST_OK(ats_explain(&s, &text));
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    assert_true(json_array_size(test_json_get(json, "items")) > 100);
+    const json_t *gpu = test_json_get(json, "gpu"), *memory = test_json_get(json, "memory");
+    assert_true(number(gpu, "weight_bytes") + number(gpu, "kv_bytes") <=
+                number(memory, "budget_bytes"));
+    assert_true(number(memory, "budget_bytes") + number(memory, "work_bytes") <=
+                number(memory, "usable_bytes"));
+    assert_true(number(json, "decode_tok_s") > 0);
+    json_decref(json);
+    s.machine = "nowhere.json";
+    TEST_STATUS(ats_explain(&s, &text), ATS_IO);
+    assert_null(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finer_is_not_slower),
-        cmocka_unit_test(streaming_is_not_slower),
-        cmocka_unit_test(limits_are_not_passed),
-        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(finer_is_not_slower),   cmocka_unit_test(streaming_is_not_slower),
+        cmocka_unit_test(limits_are_not_passed), cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(plans_are_explained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
