@@ -10,5 +10,6 @@ int cmd_plan(struct app *app);
 int cmd_inspect(struct app *app);
 int cmd_tokenize(struct app *app);
 int cmd_logits(struct app *app);
+int cmd_simulate(struct app *app);
 int cmd_doctor(struct app *app);
 int cmd_completion(struct app *app);

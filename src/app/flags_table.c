@@ -8,13 +8,14 @@
 #define INSP   CMD_BIT(CMD_INSPECT)
 #define TOK    CMD_BIT(CMD_TOKENIZE)
 #define LOGITS CMD_BIT(CMD_LOGITS)
+#define SIM    CMD_BIT(CMD_SIMULATE)
 #define DOCTOR CMD_BIT(CMD_DOCTOR)
 #define COMPL  CMD_BIT(CMD_COMPLETION)
 #define MAN    CMD_BIT(CMD_MAN)
 #define VERS   CMD_BIT(CMD_VERSION)
 #define PLAN   CMD_BIT(CMD_PLAN)
 #define ENGINE (RUN | BENCH | PPL | LOGITS | PLAN) /* what computes, or could */
-#define REPORT (ENGINE | INSP | TOK | DOCTOR)
+#define REPORT (ENGINE | INSP | TOK | SIM | DOCTOR)
 #define ALL    (REPORT | COMPL | MAN | VERS)
 
 #define THREADS_MAX 512
@@ -121,6 +122,23 @@ const struct command commands[N_COMMANDS] = {
                         "atsinfer logits -m model.gguf --ids ids.txt -o logits.npy --math f32 "
                         "-ctk f32 -ctv f32 -b 7",
         },
+    [CMD_SIMULATE] =
+        {
+            .name = "simulate",
+            .positional = "[MODEL]",
+            .n_positional = 1,
+            .summary = "tell how fast a model would be on a machine",
+            .about = "Plans a model for a described machine and runs the plan in virtual time: "
+                     "speed, where the time goes, what is copied, and how far from the limits "
+                     "that is. The model is a GGUF file, of which only the header is read, or a "
+                     "shape (shapes/*.json); machines are in machines/*.json.",
+            .examples = "atsinfer simulate shapes/qwen3-14b.json --machine "
+                        "machines/laptop-rtx3060-6gb.json\n"
+                        "atsinfer simulate model.gguf --machine machines/desktop-rx7600-8gb.json "
+                        "--vram 6000 -c 8192 --json\n"
+                        "atsinfer simulate model.gguf --machine my.json --granularity layer "
+                        "--transfer none  # what others do",
+        },
     [CMD_DOCTOR] =
         {
             .name = "doctor",
@@ -175,7 +193,7 @@ const char *const flag_group_titles[N_GROUPS] = {
 const struct flag flag_table[N_FLAGS] = {
     /* model */
     [FLAG_MODEL] = {.names = {"-m", "--model"}, .value = "FILE", .kind = FLAG_TEXT,
-                    .group = GROUP_MODEL, .commands = ENGINE | INSP | TOK, .takes_file = true,
+                    .group = GROUP_MODEL, .commands = ENGINE | INSP | TOK | SIM, .takes_file = true,
                     .llama_env = "MODEL",
                     .help = "GGUF file (any part, if it is split); without it the model that "
                             "./demo fetched"},
@@ -277,7 +295,7 @@ const struct flag flag_table[N_FLAGS] = {
 
     /* output */
     [FLAG_TRACE] = {.names = {"--trace"}, .value = "FILE", .kind = FLAG_TEXT,
-                    .group = GROUP_OUTPUT, .commands = ENGINE, .only_here = true,
+                    .group = GROUP_OUTPUT, .commands = ENGINE | SIM, .only_here = true,
                     .takes_file = true,
                     .help = "write what each device did when, round by round, to a file that "
                             "Perfetto and Chrome show"},
@@ -532,4 +550,52 @@ const struct flag flag_table[N_FLAGS] = {
                           .max = 256, .default_value = "1", .hidden = true,
                           .help = "evaluate the ids in N sessions side by side; unequal logits "
                                   "are an error"},
+
+    /* simulate */
+    [FLAG_SIM_MACHINE] = {.names = {"--machine"}, .value = "FILE", .kind = FLAG_TEXT,
+                          .group = GROUP_TASK, .commands = SIM, .takes_file = true,
+                          .help = "the description of the machine, or a profile measured on one"},
+    [FLAG_SIM_GRANULARITY] = {.names = {"--granularity"}, .value = "UNIT", .kind = FLAG_CHOICE,
+                              .group = GROUP_TASK, .commands = SIM,
+                              .choices = "layer|expert|tensor|shard", .default_value = "shard",
+                              .help = "what is placed as a whole; shard: blocks may be divided "
+                                      "over both devices"},
+    [FLAG_SIM_TRANSFER] = {.names = {"--transfer"}, .value = "RULE", .kind = FLAG_CHOICE,
+                           .group = GROUP_TASK, .commands = SIM, .choices = "none|paper|ours",
+                           .default_value = "ours",
+                           .help = "how is chosen which weights of the host are copied to the GPU "
+                                   "for a round"},
+    [FLAG_SIM_MOE_RULE] = {.names = {"--moe-rule"}, .value = "RULE", .kind = FLAG_CHOICE,
+                           .group = GROUP_TASK, .commands = SIM, .choices = "free|paper",
+                           .default_value = "free",
+                           .help = "paper: everything but the experts comes first (by tensor)"},
+    [FLAG_SIM_VRAM] = {.names = {"--vram"}, .value = "MIB", .kind = FLAG_INTEGER,
+                       .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 16777216,
+                       .default_value = "0",
+                       .help = "memory of the GPU to use; 0: what the description says"},
+    [FLAG_SIM_CTX] = {.names = {"-c", "--ctx-size"}, .value = "N", .kind = FLAG_INTEGER,
+                      .group = GROUP_TASK, .commands = SIM, .min = 1, .max = CTX_MAX,
+                      .default_value = "4096", .llama_env = "CTX_SIZE",
+                      .help = "tokens that the cache is reserved for"},
+    [FLAG_SIM_PROMPT] = {.names = {"-p", "--n-prompt"}, .value = "N", .kind = FLAG_INTEGER,
+                         .group = GROUP_TASK, .commands = SIM, .min = 0, .max = CTX_MAX,
+                         .default_value = "0",
+                         .help = "tokens of the prompt; 0: 2048, or the context"},
+    [FLAG_SIM_DEPTH] = {.names = {"-d", "--n-depth"}, .value = "N", .kind = FLAG_INTEGER,
+                        .group = GROUP_TASK, .commands = SIM, .min = 0, .max = CTX_MAX,
+                        .default_value = "0",
+                        .help = "tokens before the one whose decode is timed; 0: the prompt"},
+    [FLAG_SIM_BATCH] = {.names = {"-b", "--batch-size"}, .value = "N", .kind = FLAG_INTEGER,
+                        .group = GROUP_TASK, .commands = SIM, .min = 0, .max = BATCH_MAX,
+                        .default_value = "0", .llama_env = "BATCH",
+                        .help = "tokens of a chunk of the prompt; 0: chosen"},
+    [FLAG_SIM_SLOTS] = {.names = {"--slots"}, .value = "N", .kind = FLAG_INTEGER,
+                        .group = GROUP_TASK, .commands = SIM, .min = -1, .max = 64,
+                        .default_value = "-1",
+                        .help = "buffers for streamed weights; -1: chosen"},
+    [FLAG_SIM_HIT] = {.names = {"--expert-hit"}, .value = "X", .kind = FLAG_REAL,
+                      .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 1,
+                      .default_value = "0",
+                      .help = "the most used share s of a layer's experts gets s^X of the "
+                              "choices; 1: uniform; 0: the shape's"},
 };

@@ -68,6 +68,8 @@ static int run_command(struct app *app) {
         return cmd_tokenize(app);
     case CMD_LOGITS:
         return cmd_logits(app);
+    case CMD_SIMULATE:
+        return cmd_simulate(app);
     case CMD_DOCTOR:
         return cmd_doctor(app);
     case CMD_COMPLETION:

@@ -206,6 +206,26 @@ ats_status ats_file_describe(const char *path, char **json) {
     return ATS_OK;
 }
 
+void ats_simulation_default(ats_simulation *s) {
+    *s = (ats_simulation){.n_slots = -1};
+}
+
+ats_status ats_simulate(const ats_simulation *s, char **json) {
+    TRY(fake_open_fails(s->model));
+    struct buf text = {0};
+    buf_printf(&text,
+               "{\"model\":\"%s\",\"machine\":\"\\u001b[31mfake\",\"granularity\":\"%s\","
+               "\"transfer\":\"%s\",\"n_slots\":2,\"n_batch\":512,\"n_prompt\":1024,"
+               "\"depth\":512,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
+               "\"placement\":{\"gpu_bytes\":%d,\"items\":5,\"items_on_gpu\":3,\"blocks\":2,"
+               "\"blocks_divided\":1},\"limits\":{\"blocks\":{\"tok_s\":20.0,\"hit\":0.4,"
+               "\"binds\":\"dram\"}}%s}",
+               s->model, s->granularity, s->transfer, s->vram_mib << 20,
+               s->trace ? ",\"trace\":[{}]" : "");
+    *json = buf_take(&text);
+    return ATS_OK;
+}
+
 char *ats_machine_describe(void) {
     return xstrdup("{\"cpu\":{\"model\":\"Fake CPU\",\"features\":\"avx2 fma\",\"isa\":\"avx2\","
                    "\"cores_usable\":4,\"cores_fast\":3,\"threads_default\":3},"

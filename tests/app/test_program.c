@@ -48,9 +48,9 @@ static void without_arguments_there_is_short_help(void **state) {
 
 static void every_command_has_help_even_with_a_broken_environment(void **state) {
     (void)state;
-    static const char *const names[] = {"run",     "chat",     "bench",  "perplexity", "plan",
-                                        "inspect", "tokenize", "logits", "doctor",     "completion",
-                                        "man",     "version",  "help"};
+    static const char *const names[] = {
+        "run",      "chat",   "bench",  "perplexity", "plan", "inspect", "tokenize",
+        "simulate", "logits", "doctor", "completion", "man",  "version", "help"};
     spawn_env("ATSINFER_THREADS=broken");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         SPAWN(&s, NULL, names[i], "--help");
@@ -650,6 +650,28 @@ static void inspect_shows_a_file(void **state) {
     json_decref(o);
 }
 
+static void simulate_tells_speeds_and_limits(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "simulate", "m.gguf");
+    assert_int_equal(s.code, 2);
+    assert_has(&s.err, "--machine");
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--vram", "512");
+    assert_has(&s.out, "decode     12.50 tok/s at depth 512\n");
+    assert_has(&s.out, "prefill    300.0 tok/s of 1024 tokens\n");
+    assert_has(&s.out, "limit S6b  20.0 tok/s, bound by dram, hit 40%");
+    assert_has(&s.out, "512.0 MiB on the GPU, 3 of 5 items whole, 1 of 2 blocks divided");
+    assert_lacks(&s.out, "\x1b");
+    char trace[600];
+    tmp_file(trace, sizeof trace, "trace", "");
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--json", "--trace", trace);
+    json_t *o = answer("simulate"), *written = test_json_read(trace);
+    assert_null(json_object_get(o, "trace"));
+    assert_int_equal(json_array_size(test_json_get(written, "traceEvents")), 1);
+    json_decref(o), json_decref(written);
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--trace", "/no/such/dir/t");
+    assert_has(&s.err, "cannot write /no/such/dir/t");
+}
+
 static void doctor_shows_the_machine(void **state) {
     (void)state;
     SPAWN(&s, NULL, "doctor");
@@ -698,6 +720,7 @@ int main(void) {
         cmocka_unit_test(wrong_ids_are_refused_by_position),
         cmocka_unit_test(tokenize_goes_both_ways),
         cmocka_unit_test(inspect_shows_a_file),
+        cmocka_unit_test(simulate_tells_speeds_and_limits),
         cmocka_unit_test(doctor_shows_the_machine),
     };
     int failed = cmocka_run_group_tests(tests, spawn_setup, NULL);

@@ -1,0 +1,131 @@
+/* A model on a described machine, from the JSON of ats_simulate() (atsinfer.h). */
+#include "app/cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double real_of(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+
+static void add_text(struct buf *out, const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    if (s) term_add_safe(out, s, strlen(s));
+}
+
+/* One line of where a round's time goes. */
+static void add_shares(struct buf *out, const char *name, const json_t *o) {
+    char copied[32];
+    buf_printf(out,
+               "%-9s  GPU %3.0f%%, CPU %3.0f%%, copies %3.0f%% of %.2f ms; %.2f ms waiting for "
+               "copies, %lld splits, %s copied\n",
+               name, 100 * real_of(o, "gpu_busy"), 100 * real_of(o, "cpu_busy"),
+               100 * real_of(o, "copy_busy"), 1e3 * real_of(o, "round_s"),
+               1e3 * real_of(o, "exposed_s"),
+               (long long)json_integer_value(json_object_get(o, "splits")),
+               format_bytes(copied, sizeof copied, (uint64_t)real_of(o, "copied_bytes")));
+}
+
+static void add_limit(struct buf *out, const json_t *limits, const char *key, const char *name) {
+    const json_t *o = json_object_get(limits, key);
+    buf_printf(out, "%-9s  %.1f tok/s, bound by ", name, real_of(o, "tok_s"));
+    add_text(out, o, "binds");
+    buf_printf(out, ", hit %.0f%%\n", 100 * real_of(o, "hit"));
+}
+
+static void add_report(struct buf *out, const json_t *o) {
+    char size[32], weights[32];
+    const json_t *placement = json_object_get(o, "placement"),
+                 *limits = json_object_get(o, "limits");
+    buf_add_str(out, "model      ");
+    add_text(out, o, "model");
+    buf_printf(out, ", %s\nmachine    ",
+               format_bytes(weights, sizeof weights, (uint64_t)real_of(o, "weight_bytes")));
+    add_text(out, o, "machine");
+    buf_printf(out, "\nplan       by ");
+    add_text(out, o, "granularity");
+    buf_printf(out, ", %s on the GPU, %.0f of %.0f items whole, %.0f of %.0f blocks divided\n",
+               format_bytes(size, sizeof size, (uint64_t)real_of(placement, "gpu_bytes")),
+               real_of(placement, "items_on_gpu"), real_of(placement, "items"),
+               real_of(placement, "blocks_divided"), real_of(placement, "blocks"));
+    buf_printf(out, "streaming  ");
+    add_text(out, o, "transfer");
+    buf_printf(out, ", %.0f slots of %s, chunks of %.0f tokens\n", real_of(o, "n_slots"),
+               format_bytes(size, sizeof size, (uint64_t)real_of(o, "slot_bytes")),
+               real_of(o, "n_batch"));
+    buf_printf(out, "decode     %.2f tok/s at depth %.0f\nprefill    %.1f tok/s of %.0f tokens\n",
+               real_of(o, "decode_tok_s"), real_of(o, "depth"), real_of(o, "prefill_tok_s"),
+               real_of(o, "n_prompt"));
+    add_shares(out, "decode", json_object_get(o, "decode"));
+    add_shares(out, "prefill", json_object_get(o, "prefill"));
+    add_limit(out, limits, "round", "limit S6");
+    add_limit(out, limits, "blocks", "limit S6b");
+    add_limit(out, limits, "prefill", "prefill");
+}
+
+static void fill(struct app *app, ats_simulation *s) {
+    const struct flags *f = &app->flags;
+    ats_simulation_default(s);
+    s->model = app->model;
+    s->machine = flag_text(f, FLAG_SIM_MACHINE);
+    s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
+    s->transfer = flag_text(f, FLAG_SIM_TRANSFER);
+    s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
+    s->vram_mib = flag_int(f, FLAG_SIM_VRAM);
+    s->n_ctx = flag_int(f, FLAG_SIM_CTX);
+    s->n_prompt = flag_int(f, FLAG_SIM_PROMPT);
+    s->depth = flag_int(f, FLAG_SIM_DEPTH);
+    s->n_batch = flag_int(f, FLAG_SIM_BATCH);
+    s->n_slots = flag_int(f, FLAG_SIM_SLOTS);
+    s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
+    s->trace = flag_given(f, FLAG_TRACE);
+}
+
+/* Moves "trace" of the answer into a file. */
+MUST_CHECK static ats_status write_trace(const char *path, json_t *o) {
+    json_t *trace = json_object();
+    json_object_set(trace, "traceEvents", json_object_get(o, "trace"));
+    json_object_del(o, "trace");
+    char *text = json_print(trace, false);
+    FILE *file = fopen(path, "w");
+    bool written = file && fputs(text, file) >= 0;
+    if (file && fclose(file) != 0) written = false;
+    free(text);
+    json_decref(trace);
+    return written ? ATS_OK : fail(ATS_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+static int print(struct app *app, json_t *o) {
+    if (app->json) {
+        json_t *answer = app_json(app);
+        json_object_update_missing(answer, o);
+        return app_print_json(app, answer);
+    }
+    struct buf out = {0};
+    add_report(&out, o);
+    int code = app_print(app, out.data, out.len);
+    buf_free(&out);
+    return code;
+}
+
+int cmd_simulate(struct app *app) {
+    ats_simulation s;
+    char *text = NULL;
+    json_t *o = NULL;
+    ats_status status = app_find_model(app);
+    if (status == ATS_OK && !flag_text(&app->flags, FLAG_SIM_MACHINE))
+        status = fail(ATS_BAD_ARGUMENT, "no machine: give a description with --machine "
+                                        "(machines/*.json)");
+    if (status == ATS_OK) {
+        fill(app, &s);
+        status = ats_simulate(&s, &text);
+    }
+    if (status == ATS_OK) status = json_parse(text, strlen(text), &o);
+    if (status == ATS_OK && s.trace) status = write_trace(flag_text(&app->flags, FLAG_TRACE), o);
+    int code = status == ATS_OK ? print(app, o) : app_fail(app, status);
+    json_decref(o);
+    ats_free(text);
+    return code;
+}
