@@ -166,6 +166,7 @@ typedef struct ats_simulation {
     int depth;               /* tokens before the one whose decode is timed; 0: n_prompt */
     int n_batch;             /* of a chunk; 0: chosen */
     int n_slots;             /* < 0: chosen among 0, 2 and 4 */
+    bool stream_caches;      /* KV of the host may be copied for a round, as weights are */
     double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
                                    choices; 0: the shape's, else 1, which is uniform */
     bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk */

@@ -79,6 +79,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->depth = flag_int(f, FLAG_SIM_DEPTH);
     s->n_batch = flag_int(f, FLAG_SIM_BATCH);
     s->n_slots = flag_int(f, FLAG_SIM_SLOTS);
+    s->stream_caches = flag_on(f, FLAG_SIM_STREAM_KV);
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
     s->trace = flag_given(f, FLAG_TRACE);
 }

@@ -170,6 +170,7 @@ enum flag_id {
     FLAG_SIM_DEPTH,
     FLAG_SIM_BATCH,
     FLAG_SIM_SLOTS,
+    FLAG_SIM_STREAM_KV,
     FLAG_SIM_HIT,
     N_FLAGS
 };

@@ -593,6 +593,10 @@ const struct flag flag_table[N_FLAGS] = {
                         .group = GROUP_TASK, .commands = SIM, .min = -1, .max = 64,
                         .default_value = "-1",
                         .help = "buffers for streamed weights; -1: chosen"},
+    [FLAG_SIM_STREAM_KV] = {.names = {"--stream-kv"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
+                            .commands = SIM,
+                            .help = "caches of the host may be copied to the GPU for a round, too "
+                                    "(this engine does not do it yet)"},
     [FLAG_SIM_HIT] = {.names = {"--expert-hit"}, .value = "X", .kind = FLAG_REAL,
                       .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 1,
                       .default_value = "0",

@@ -64,6 +64,13 @@ static void add_copy(const struct chain *c, int i, double share, struct schedule
     t->copy_s += share * (up / l->up_pinned + down / l->down_pinned);
 }
 
+/* Nothing of the block, or of item i alone, is bound to the host. */
+static bool can_stream(const struct chain *c, int first, int n) {
+    for (int i = first; i < first + n; i++)
+        if (c->items->items[i].kv_bytes > 0 && !c->o->stream_caches) return false;
+    return true;
+}
+
 static bool chosen_late(const struct chain *c, int i) {
     const struct item *item = &c->items->items[i];
     if (item->n_experts == 0) return false;
@@ -120,7 +127,8 @@ static void add_divided(struct chain *c, int block) {
                                        c->p->residents[block], &no_miss);
     double *most = t->base.cpu_s >= t->base.gpu_s ? &t->base.cpu_s : &t->base.gpu_s;
     *most = fmax(*most, longer);
-    t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
+    if (can_stream(c, b->first, b->n))
+        t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
 }
 
 /* A block on the host, as one entry whose units are streamed apart. */
@@ -162,7 +170,7 @@ static void add_items(struct chain *c, int block, enum timeline_place from) {
         *work = time_of(c, i, side, 1) + (changes || k == 0 ? 0 : cost);
         t->base.place = place;
         if (side == SIDE_CPU) {
-            t->n_units = 1;
+            t->n_units = can_stream(c, i, 1);
             t->streamed_s = time_of(c, i, SIDE_GPU, 1);
             add_copy(c, i, 1, &c->entries[c->n - 1], t);
             t->base.late = chosen_late(c, i);
@@ -192,7 +200,8 @@ static void build(struct arena *arena, const struct items *items, const struct p
         enum timeline_place from = c->n > 0 ? c->out[c->n - 1].base.place : TIMELINE_CPU;
         if (p->units[b] > 0)
             add_divided(c, b);
-        else if (o->by_units && items->blocks[b].n_units > 1 && all_on_host(c, b))
+        else if (o->by_units && items->blocks[b].n_units > 1 && all_on_host(c, b) &&
+                 can_stream(c, items->blocks[b].first, items->blocks[b].n))
             add_host_block(c, b);
         else
             add_items(c, b, from);

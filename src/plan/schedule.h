@@ -16,6 +16,9 @@ struct schedule_options {
     /* A block that is divisible and all on the host is streamed in units, as a whole: the plan is
      * of granularity shard. Else item by item, all or nothing. */
     bool by_units;
+    /* Caches of the host are copied with the weights, and what a round adds comes back. Else a
+     * host's attention stays there, and so do the units of a divided block that has one. */
+    bool stream_caches;
     enum transfer_rule rule;
 };
 

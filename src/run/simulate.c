@@ -126,6 +126,7 @@ static struct placement_options placement_options_of(const struct simulation *s,
     o.weights[0] = 1;
     o.n_depths = 1;
     o.prefill_tokens = n_batch;
+    if (s->o.stream_caches) o.prompt_tokens = 0; /* the CPU does not have to attend */
     o.scattered_experts = s->granularity == GRANULARITY_SHARD;
     return o;
 }
@@ -138,6 +139,7 @@ static struct schedule_options schedule_options_of(const struct simulation *s, i
                                      .n_slots = n_slots,
                                      .periodic = true,
                                      .by_units = s->granularity == GRANULARITY_SHARD,
+                                     .stream_caches = s->o.stream_caches,
                                      .rule = n_slots > 0 ? s->rule : TRANSFER_NONE};
 }
 

@@ -140,6 +140,7 @@ json_t *simulation_json(struct simulation *s) {
     set(o, "decode_tok_s", share(1, w->decode.transfer.result.round_s));
     set(o, "prefill_tok_s", share(s->o.n_prompt, w->prompt_s));
     set(o, "prefill_serial_tok_s", share(s->o.n_prompt, w->prompt_serial_s));
+    json_object_set_new(o, "stream_caches", json_boolean(s->o.stream_caches));
     set(o, "vram_bytes", s->vram_bytes);
     set(o, "budget_bytes", w->budget_bytes);
     set(o, "slot_bytes", w->slot_bytes);
