@@ -73,7 +73,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
     s->transfer = flag_text(f, FLAG_SIM_TRANSFER);
     s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
-    s->vram_mib = flag_int(f, FLAG_SIM_VRAM);
+    s->vram_mib = flag_int(f, FLAG_VRAM);
     s->n_ctx = flag_int(f, FLAG_SIM_CTX);
     s->n_prompt = flag_int(f, FLAG_SIM_PROMPT);
     s->depth = flag_int(f, FLAG_SIM_DEPTH);
