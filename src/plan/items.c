@@ -54,13 +54,19 @@ static int64_t kv_bytes(const struct maker *m, const struct attention_params *p)
     return kv_tokens(m->o, p->window) * m->o->n_seqs * p->n_kv_heads * row;
 }
 
+/* Of a sequence. */
+static int64_t state_bytes(const struct maker *m, const struct graph_op *op) {
+    enum axis axis = op_has_axis(op, AXIS_HEADS) ? AXIS_HEADS : AXIS_ROWS;
+    return 4 * op_state_floats(op, 0, op_axis_length(m->g, op, axis));
+}
+
 /* The tensors of an item, each of which is rounded up to the grid by itself. */
 static int item_tensors(const struct maker *m, const struct graph_op *op, int64_t *bytes) {
     int n = 0;
     if (op->kind == OP_EXPERTS)
         for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
             bytes[n++] = matrix_bytes(m, op->p.experts.weights[i]);
-    else if (op->weight >= 0 && op->kind != OP_ATTENTION) /* sinks are too small to count */
+    else if (op->kind == OP_MATMUL) /* sinks, filters, decays are too small to count */
         bytes[n++] = matrix_bytes(m, op->weight);
     return n;
 }
@@ -79,6 +85,7 @@ static void set_sizes(const struct maker *m) {
         for (int t = 0; t < n; t++)
             item->weight_bytes += tensors[t];
         if (op->kind == OP_ATTENTION) item->kv_bytes = kv_bytes(m, &op->p.attention);
+        if (op_has_state(op)) item->kv_bytes = state_bytes(m, op) * m->o->n_seqs;
         total += item->weight_bytes + item->kv_bytes;
     }
     /* by the model, not by the budget: a quantum that depends on it is not monotone */
@@ -155,8 +162,7 @@ static void set_key(const struct maker *m, struct item *item) {
     else {
         key->axis = AXIS_ROWS;
         key->dims[key->n_dims++] = m->g->values[op->out].width;
-        int length = op_axis_length(m->g, op, op_has_axis(op, AXIS_HEADS) ? AXIS_HEADS : AXIS_ROWS);
-        key->dims[key->n_dims++] = op_has_state(op) ? 4 * op_state_floats(op, 0, length) : 0;
+        key->dims[key->n_dims++] = op_has_state(op) ? state_bytes(m, op) : 0;
     }
 }
 

@@ -35,7 +35,7 @@ struct item {
     int op, layer, block; /* block: of items */
     struct profile_key key;
     const struct profile_item *measured; /* NULL: from rates */
-    int64_t weight_bytes, kv_bytes;      /* of a device that has all of it */
+    int64_t weight_bytes, kv_bytes;      /* of a device that has all of it; kv: cache or states */
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
     bool rows;                           /* works on the rows that are wanted, not on tokens */

@@ -12,7 +12,7 @@ struct writer {
 
 static enum axis whole_axis(const struct graph_op *op) {
     if (op->kind == OP_EXPERTS) return AXIS_EXPERTS;
-    return op->kind == OP_ATTENTION ? AXIS_HEADS : AXIS_ROWS;
+    return op_has_axis(op, AXIS_HEADS) ? AXIS_HEADS : AXIS_ROWS;
 }
 
 static void add_part(struct writer *w, int op, int device, enum axis axis, int begin, int end) {

@@ -100,10 +100,11 @@ static double experts(const struct profile_rates *r, const struct profile_key *k
     return sum * share * (double)key->dims[1];
 }
 
-/* Read and written for every token; two operations an element of 4 bytes, each way. */
+/* Read and written once; about eight operations a token for each element of 4 bytes (decayed, read
+ * twice, changed). */
 static double state(const struct profile_rates *r, const struct profile_key *key, double T) {
     double bytes = key->n_dims > 1 ? (double)key->dims[1] : 0;
-    return fmax(2 * bytes / r->kv_bytes, T * bytes / r->kv_flop);
+    return fmax(2 * bytes / r->kv_bytes, 2 * T * bytes / r->kv_flop);
 }
 
 static double rates_time(const struct profile *p, const struct profile_key *key, enum side side,

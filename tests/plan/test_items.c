@@ -226,6 +226,71 @@ static void popular_experts_sum_to_those_used(void **state) {
     arena_free(&arena);
 }
 
+/* A short convolution and a delta rule between two products. */
+static struct graph *recurrent_graph(struct arena *arena) {
+    enum { EMBD = 64, KEYS = 2 * 16, VALUES = 4 * 16, MIXED = 2 * KEYS + VALUES, HEADS = 4 };
+    struct graph_builder *b = graph_builder_open(arena);
+    struct graph_weight w = {.name = "w", .dtype = DTYPE_F32, .n_rows = MIXED, .n_cols = EMBD};
+    int in = graph_weight_add(b, w);
+    w.n_rows = 2 * HEADS;
+    int rates = graph_weight_add(b, w);
+    w.n_rows = EMBD, w.n_cols = VALUES;
+    int out = graph_weight_add(b, w);
+    w.n_rows = 1, w.n_cols = MIXED * 4;
+    int filters = graph_weight_add(b, w);
+    w.n_cols = HEADS;
+    int decay = graph_weight_add(b, w);
+    w.n_rows = 100, w.n_cols = EMBD;
+    int words = graph_weight_add(b, w);
+
+    int x = graph_embed(b, words, 1);
+    graph_layer(b, 0);
+    graph_block_begin(b, BLOCK_RECURRENT);
+    int mixed = graph_conv(b, graph_matmul(b, x, in, -1, MATH_F32), filters,
+                           (struct conv_params){.n_taps = 4, .silu = true});
+    int ab = graph_matmul(b, x, rates, -1, MATH_F32);
+    int inputs[5];
+    const int begin[] = {0, KEYS, 2 * KEYS}, n[] = {KEYS, KEYS, VALUES};
+    for (int i = 0; i < 3; i++)
+        inputs[i] = graph_slice(b, mixed, (struct slice_params){MIXED, begin[i], n[i]});
+    for (int i = 0; i < 2; i++)
+        inputs[3 + i] = graph_slice(b, ab, (struct slice_params){2 * HEADS, i * HEADS, HEADS});
+    int y = graph_delta(
+        b, inputs, decay, decay,
+        (struct delta_params){.n_heads = HEADS, .n_key_heads = 2, .dim_k = 16, .dim_v = 16});
+    y = graph_matmul(b, y, out, -1, MATH_F32);
+    graph_block_end(b);
+    int hidden = graph_rows(b, graph_add(b, x, y));
+    graph_layer(b, -1);
+    graph_block_begin(b, BLOCK_HEAD);
+    int logits = graph_matmul(b, hidden, words, -1, MATH_F32);
+    graph_block_end(b);
+    return graph_finish(b, hidden, logits, 1);
+}
+
+static void states_are_items_with_memory(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    o.n_seqs = 3;
+    struct items *items;
+    TEST_OK(items_build(&arena, recurrent_graph(&arena), machine_laptop(&arena), &o, &items));
+    assert_int_equal(items->n_items, 6); /* in, conv, rates, delta, out; head */
+    const struct item *conv = &items->items[1], *delta = &items->items[3];
+    assert_string_equal(conv->key.op, "conv");
+    assert_string_equal(delta->key.op, "delta");
+    assert_int_equal(conv->weight_bytes + delta->weight_bytes, 0);
+    assert_int_equal(conv->kv_bytes, 3 * 128 * 3 * 4);
+    assert_int_equal(delta->kv_bytes, 3 * 4 * 16 * 16 * 4);
+    assert_int_equal(delta->key.dims[1], 4 * 16 * 16 * 4);
+    assert_int_equal(delta->n_sources, 2); /* conv and rates */
+    assert_int_equal(items->items[4].sources[0].item, 3);
+    double t1 = items_time(items, 3, SIDE_CPU, 1, 0, 1),
+           t9 = items_time(items, 3, SIDE_CPU, 1000, 0, 1);
+    assert_true(t1 > 0 && t9 > t1);
+    arena_free(&arena);
+}
+
 static void a_profile_that_cannot_tell_is_refused(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -249,6 +314,7 @@ int main(void) {
         cmocka_unit_test(a_window_ends_the_growth_with_depth),
         cmocka_unit_test(experts_in_use_are_those_of_repeating_choices),
         cmocka_unit_test(popular_experts_sum_to_those_used),
+        cmocka_unit_test(states_are_items_with_memory),
         cmocka_unit_test(a_profile_that_cannot_tell_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
