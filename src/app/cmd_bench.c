@@ -153,8 +153,10 @@ MUST_CHECK static ats_status eval(struct bench *b, int begin, int n) {
 MUST_CHECK static ats_status go_to_depth(struct bench *b, int depth) {
     size_t n = 0;
     (void)ats_session_tokens(b->session, &n);
-    if (n > (size_t)depth) return ats_session_truncate(b->session, (size_t)depth);
-    return n < (size_t)depth ? eval(b, (int)n, depth - (int)n) : ATS_OK;
+    if (n > (size_t)depth) TRY(ats_session_truncate(b->session, (size_t)depth));
+    if (n < (size_t)depth) TRY(eval(b, (int)n, depth - (int)n));
+    ats_session_snapshot(b->session); /* the next run comes back here */
+    return ATS_OK;
 }
 
 /* The tokens of a test after its depth; *ns: how long they took. */

@@ -341,6 +341,10 @@ const int32_t *ats_session_tokens(const ats_session *s, size_t *n) {
     return s->tokens;
 }
 
+void ats_session_snapshot(ats_session *s) {
+    (void)s;
+}
+
 ats_status ats_session_truncate(ats_session *s, size_t n) {
     if (n > s->n) return fail(ATS_BAD_ARGUMENT, "the session has only %zu tokens", s->n);
     s->n = n;

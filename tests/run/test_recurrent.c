@@ -1,0 +1,244 @@
+/* Recurrent state: whose slot is whose, and that going back in a session of a recurrent model gives
+ * the bits of never having been further. */
+#include "agree.h"
+
+#include "backend/backend.h"
+#include "run/state.h"
+
+/* ---- slots ---- */
+
+static void round_of(struct state_seq *seq) {
+    int32_t before = seq->slot, next = state_begin(seq);
+    assert_int_not_equal(next, before); /* what a round begins with stays as it is */
+    state_commit(seq);
+    assert_int_equal(seq->slot, next);
+}
+
+static void slots_suffice_and_come_back(void **state) {
+    (void)state;
+    struct state_pool *pool = state_pool_open(state_slots_needed(2));
+    const int n_free = state_free_slots(pool);
+    struct state_seq *seqs[2] = {state_seq_open(pool), state_seq_open(pool)};
+    for (size_t n = 1; n <= 50; n++)
+        for (int i = 0; i < 2; i++) {
+            round_of(seqs[i]);
+            if (n % 3 == 0) state_remember(seqs[i], n);
+        }
+    assert_int_equal(seqs[0]->n_snapshots, STATE_SNAPSHOTS);
+    assert_int_equal(seqs[0]->snapshots[0].n_tokens, 42);
+    state_begin(seqs[0]); /* closed amid a round */
+    state_seq_close(seqs[0]), state_seq_close(seqs[1]);
+    assert_int_equal(state_free_slots(pool), n_free);
+    state_pool_close(pool);
+    assert_int_equal(state_slots_needed(INT32_MAX), 0);
+}
+
+static void a_failed_round_leaves_the_state(void **state) {
+    (void)state;
+    struct state_pool *pool = state_pool_open(state_slots_needed(1));
+    struct state_seq *seq = state_seq_open(pool);
+    round_of(seq);
+    int32_t slot = seq->slot;
+    int n_free = state_free_slots(pool);
+    state_begin(seq);
+    state_abort(seq);
+    assert_int_equal(seq->slot, slot);
+    assert_int_equal(state_free_slots(pool), n_free);
+    state_seq_close(seq);
+    state_pool_close(pool);
+}
+
+static void rewinding_finds_the_last_snapshot(void **state) {
+    (void)state;
+    struct state_pool *pool = state_pool_open(state_slots_needed(1));
+    struct state_seq *seq = state_seq_open(pool);
+    int32_t at[31] = {0};
+    state_remember(seq, 0); /* the beginning needs none */
+    assert_int_equal(seq->n_snapshots, 0);
+    for (int n = 1; n <= 30; n++) {
+        round_of(seq);
+        at[n] = seq->slot;
+        if (n % 10 != 0) continue;
+        state_remember(seq, (size_t)n);
+        state_remember(seq, (size_t)n); /* again: the same one */
+    }
+    assert_int_equal(seq->n_snapshots, 3);
+    assert_int_equal(state_rewind(seq, 29), 20);
+    assert_int_equal(seq->slot, at[20]);
+    assert_int_equal(seq->n_snapshots, 2); /* that of 30 is of tokens that are gone */
+    assert_int_equal(state_rewind(seq, 20), 20);
+    assert_int_equal(state_rewind(seq, 9), 0);
+    assert_int_equal(seq->slot, STATE_NONE);
+    assert_int_equal(seq->n_snapshots, 0);
+    state_seq_close(seq);
+    state_pool_close(pool);
+}
+
+/* ---- sessions ---- */
+
+enum { N = 110 };
+
+static const char *const models[] = {"qwen3next/qwen3next-f16.gguf", "qwen35/qwen35-f16.gguf",
+                                     "qwen35moe/qwen35moe-f16.gguf"};
+
+struct live {
+    ats_engine *e;
+    ats_session *s;
+    size_t width;
+    int32_t ids[N];
+    float *want; /* (N, width) without any going back */
+};
+
+static bool live_open(struct live *l, const char *model, int n_batch) {
+    char name[128], path[512];
+    snprintf(name, sizeof name, "models/%s", model);
+    if (!test_shared_path(path, sizeof path, name)) return false;
+    ats_options options = agree_options(path);
+    options.n_seqs = 2;
+    options.n_batch = n_batch;
+    l->e = agree_open(&options);
+    l->width = (size_t)agree_vocab(l->e);
+    for (int i = 0; i < N; i++)
+        l->ids[i] = (i * 37 + 11) % (int)l->width;
+    l->want = agree_logits(l->e, l->ids, N, 0);
+    TEST_OK(ats_session_open(l->e, &l->s));
+    return true;
+}
+
+static void live_close(struct live *l) {
+    free(l->want);
+    ats_session_close(l->s);
+    ats_engine_close(l->e);
+}
+
+/* Tokens [begin, end) more; their logits must be those of the whole. */
+static void go_on(struct live *l, size_t begin, size_t end, size_t chunk) {
+    size_t has;
+    (void)ats_session_tokens(l->s, &has);
+    assert_int_equal(has, begin);
+    float *got = agree_feed(l->e, l->s, l->ids + begin, end - begin, chunk);
+    if (memcmp(got, l->want + begin * l->width, (end - begin) * l->width * sizeof *got) != 0)
+        fail_msg("tokens %zu to %zu have other logits", begin, end);
+    free(got);
+}
+
+/* Back to a snapshot, to between two, to before all, to the beginning; in any order. */
+static void going_back_changes_no_bit(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        struct live l;
+        if (!live_open(&l, models[i], 64)) skip();
+        static const size_t backs[] = {70, 60, 109, 40, 39, 1, 0, 100};
+        for (size_t j = 0; j < COUNT_OF(backs); j++) {
+            size_t has;
+            (void)ats_session_tokens(l.s, &has);
+            if (has < 40) go_on(&l, has, 40, 7), has = 40;
+            ats_session_snapshot(l.s);
+            if (has < 70) go_on(&l, has, 70, 0), has = 70;
+            ats_session_snapshot(l.s);
+            go_on(&l, has, N, 1 + j);
+            TEST_OK(ats_session_truncate(l.s, backs[j]));
+            assert_null(ats_session_logits(l.s));
+        }
+        live_close(&l);
+    }
+}
+
+/* A chat: each prompt shares a beginning with what the session holds. */
+static void a_new_prompt_reuses_what_snapshots_allow(void **state) {
+    (void)state;
+    struct live l;
+    size_t reused;
+    if (!live_open(&l, models[1], 64)) skip();
+    TEST_OK(ats_session_set(l.s, l.ids, 60, &reused));
+    assert_int_equal(reused, 0);
+    go_on(&l, 60, 80, 1); /* the answer */
+    TEST_OK(ats_session_set(l.s, l.ids, 100, &reused));
+    assert_int_equal(reused, 80); /* nothing to go back for */
+    assert_memory_equal(ats_session_logits(l.s), l.want + 99 * l.width, l.width * sizeof(float));
+    TEST_OK(ats_session_set(l.s, l.ids, 95, &reused)); /* the snapshot 16 before the end */
+    assert_int_equal(reused, 84);
+    assert_memory_equal(ats_session_logits(l.s), l.want + 94 * l.width, l.width * sizeof(float));
+    TEST_OK(ats_session_set(l.s, l.ids, 58, &reused));
+    assert_int_equal(reused, 44);
+    assert_memory_equal(ats_session_logits(l.s), l.want + 57 * l.width, l.width * sizeof(float));
+    TEST_OK(ats_session_set(l.s, l.ids, 58, &reused)); /* it is there */
+    assert_int_equal(reused, 58);
+    live_close(&l);
+}
+
+static bool cancel_at_third(void *user) {
+    int *asked = user;
+    return ++*asked == 3;
+}
+
+/* What was evaluated before the request was cancelled stays, state and all. */
+static void a_cancelled_prompt_can_be_continued(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        struct live l;
+        int asked = 0;
+        if (!live_open(&l, models[i], 20)) skip();
+        ats_run run = {l.s, l.ids, N, ATS_WANT_NONE, NULL};
+        ats_engine_set_cancel(l.e, cancel_at_third, &asked);
+        TEST_STATUS(ats_eval(l.e, &run, 1), ATS_CANCELLED);
+        ats_engine_set_cancel(l.e, NULL, NULL);
+        go_on(&l, 40, 60, 3);
+        TEST_OK(ats_session_truncate(l.s, 50)); /* no snapshot: from the beginning */
+        go_on(&l, 50, N, 0);
+        live_close(&l);
+    }
+}
+
+/* One session goes back while another, in the same rounds, does not. */
+static void sessions_do_not_share_their_snapshots(void **state) {
+    (void)state;
+    struct live l;
+    if (!live_open(&l, models[2], 64)) skip();
+    ats_session *other;
+    TEST_OK(ats_session_open(l.e, &other));
+    float *logits[2] = {calloc(N * l.width, sizeof(float)), calloc(N * l.width, sizeof(float))};
+    for (int turn = 0; turn < 4; turn++) {
+        ats_run runs[2] = {{l.s, l.ids, 30, ATS_WANT_ALL, logits[0]},
+                           {other, l.ids + turn * 20, 20, ATS_WANT_ALL, logits[1]}};
+        TEST_OK(ats_eval(l.e, runs, 2));
+        assert_memory_equal(logits[0], l.want, 30 * l.width * sizeof(float));
+        assert_memory_equal(logits[1], l.want + (size_t)turn * 20 * l.width,
+                            20 * l.width * sizeof(float));
+        ats_session_snapshot(other);
+        ats_session_snapshot(l.s);
+        TEST_OK(ats_session_truncate(l.s, turn % 2 ? 0 : 11));
+        if (turn % 2 == 0) TEST_OK(ats_session_truncate(l.s, 0));
+    }
+    free(logits[0]), free(logits[1]);
+    ats_session_close(other);
+    live_close(&l);
+}
+
+/* Slots for two sessions, before and after a round and remembered. */
+static void state_is_counted(void **state) {
+    (void)state;
+    struct live l;
+    if (!live_open(&l, models[1], 64)) skip();
+    ats_stats stats;
+    ats_engine_stats(l.e, &stats);
+    const uint64_t layer = 4 * 128 * 128 + 3 * 1024; /* heads, convolution */
+    const uint64_t state_bytes = 3 * layer * 4 * 2 * (2 + STATE_SNAPSHOTS);
+    const uint64_t kv_bytes = 2 * 256 * 64 * 2 * 4; /* one layer of one head, F32 */
+    assert_int_equal(stats.kv_bytes, state_bytes + kv_bytes);
+    live_close(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_suffice_and_come_back),
+        cmocka_unit_test(a_failed_round_leaves_the_state),
+        cmocka_unit_test(rewinding_finds_the_last_snapshot),
+        cmocka_unit_test(going_back_changes_no_bit),
+        cmocka_unit_test(a_new_prompt_reuses_what_snapshots_allow),
+        cmocka_unit_test(a_cancelled_prompt_can_be_continued),
+        cmocka_unit_test(sessions_do_not_share_their_snapshots),
+        cmocka_unit_test(state_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
