@@ -124,9 +124,10 @@ struct shares {
     double vram, dram;
 };
 
-/* More of a block (as_one: of the model) becomes resident until both memories take equally long:
- * densest first over all blocks, which is exact, since in each the gain of a byte only falls. */
-static void fill(const struct limit_problem *p, double budget_bytes, bool as_one,
+/* More of a block (as_one: of the model) becomes resident, if `balanced` until both memories take
+ * equally long: densest first over all blocks, which is exact, since in each the gain of a byte only
+ * falls. */
+static void fill(const struct limit_problem *p, double budget_bytes, bool as_one, bool balanced,
                  struct shares *shares, struct limit *out) {
     const struct limit_part **order = sorted(p);
     for (int i = 0; i < p->n_parts && out->resident_bytes < budget_bytes; i++) {
@@ -135,7 +136,7 @@ static void fill(const struct limit_problem *p, double budget_bytes, bool as_one
         double balance = (s->dram * p->vram_bytes - s->vram * p->dram_bytes) /
                          (p->vram_bytes + p->dram_bytes); /* bytes read, to be moved */
         double bytes = fmin(order[i]->bytes, budget_bytes - out->resident_bytes);
-        bytes = fmin(bytes, fmax(0, balance) / order[i]->use);
+        if (balanced) bytes = fmin(bytes, fmax(0, balance) / order[i]->use);
         out->resident_bytes += bytes;
         s->vram += bytes * order[i]->use;
         s->dram -= bytes * order[i]->use;
@@ -147,7 +148,7 @@ struct limit limit_round(const struct limit_problem *p, double budget_bytes) {
     struct limit out = {0};
     struct shares all = {.dram = read_bytes(p)};
     double read = all.dram, flop = 0;
-    fill(p, budget_bytes, true, &all, &out);
+    fill(p, budget_bytes, true, true, &all, &out);
     for (int b = 0; b < p->n_blocks; b++)
         flop += p->blocks[b].gpu_flop_s;
     worst(&out, LIMIT_VRAM, all.vram / p->vram_bytes);
@@ -185,13 +186,14 @@ static void make_whole(const struct limit_problem *p, double budget_bytes, doubl
     free(missing);
 }
 
-struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, double exchange_s) {
+static struct limit blocks_limit(const struct limit_problem *p, double budget_bytes,
+                                 double exchange_s, bool balanced) {
     struct limit out = {0};
     struct shares *shares = xcalloc((size_t)p->n_blocks + 1, sizeof *shares);
     double of_s[N_LIMITS] = {0}, vram = 0, read = 0;
     for (int i = 0; i < p->n_parts; i++)
         shares[p->parts[i].block].dram += p->parts[i].bytes * p->parts[i].use;
-    fill(p, budget_bytes, false, shares, &out);
+    fill(p, budget_bytes, false, balanced, shares, &out);
     make_whole(p, budget_bytes, exchange_s, shares, &out);
     for (int b = 0; b < p->n_blocks; b++) {
         struct limit one = block_limit(p, b, &shares[b]);
@@ -207,6 +209,14 @@ struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, do
     out.hit = read > 0 ? vram / read : 1;
     free(shares);
     return out;
+}
+
+/* Dividing every block costs an exchange each; filling whole blocks leaves DRAM idle. The better.
+ */
+struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, double exchange_s) {
+    struct limit divided = blocks_limit(p, budget_bytes, exchange_s, true);
+    struct limit whole = blocks_limit(p, budget_bytes, exchange_s, false);
+    return divided.round_s <= whole.round_s ? divided : whole;
 }
 
 struct limit limit_prefill(const struct limit_problem *p, double budget_bytes) {
