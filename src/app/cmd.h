@@ -7,6 +7,7 @@ int cmd_run(struct app *app);
 int cmd_bench(struct app *app);
 int cmd_perplexity(struct app *app);
 int cmd_plan(struct app *app);
+int explain_plan(struct app *app); /* plan, of a described machine */
 int cmd_inspect(struct app *app);
 int cmd_tokenize(struct app *app);
 int cmd_logits(struct app *app);

@@ -211,6 +211,7 @@ static int print_plan(struct app *app, json_t *o) {
 }
 
 int cmd_plan(struct app *app) {
+    if (flag_text(&app->flags, FLAG_SIM_MACHINE)) return explain_plan(app);
     ats_options options;
     ats_engine *engine = NULL;
     json_t *o = NULL;

@@ -78,10 +78,15 @@ const struct command commands[N_COMMANDS] = {
             .summary = "show where a model's weights and caches would go",
             .about = "Reads the header of the file only and prints the home of every layer (or, with "
                      "--tensors, of every tensor) and what each device would hold, against the "
-                     "memory it has. The flags are those of run.",
+                     "memory it has. The flags are those of run. With --machine: the plan that would "
+                     "be made on that machine, predictions, limits, what would change them, and "
+                     "with --tensors the times and the reason of each home; the model may be a "
+                     "shape.",
             .examples = "atsinfer plan -m model.gguf --device cpu,vulkan  # as much as fits\n"
                         "atsinfer plan -m model.gguf -ngl 12 --tensors\n"
                         "atsinfer plan -m model.gguf --vram 4000 --save-plan plan.json\n"
+                        "atsinfer plan shapes/qwen3-14b.json --machine "
+                        "machines/laptop-rtx3060-6gb.json --tensors\n"
                         "atsinfer plan -m model.gguf -ngl all -ot \"ffn_.*_exps=cpu\" --json",
         },
     [CMD_INSPECT] =
@@ -553,10 +558,10 @@ const struct flag flag_table[N_FLAGS] = {
 
     /* simulate */
     [FLAG_SIM_MACHINE] = {.names = {"--machine"}, .value = "FILE", .kind = FLAG_TEXT,
-                          .group = GROUP_TASK, .commands = SIM, .takes_file = true,
+                          .group = GROUP_TASK, .commands = SIM | PLAN, .takes_file = true,
                           .help = "the description of the machine, or a profile measured on one"},
     [FLAG_SIM_GRANULARITY] = {.names = {"--granularity"}, .value = "UNIT", .kind = FLAG_CHOICE,
-                              .group = GROUP_TASK, .commands = SIM,
+                              .group = GROUP_TASK, .commands = SIM | PLAN,
                               .choices = "layer|expert|tensor|shard", .default_value = "shard",
                               .help = "what is placed as a whole; shard: blocks may be divided "
                                       "over both devices"},
@@ -566,7 +571,7 @@ const struct flag flag_table[N_FLAGS] = {
                            .help = "how is chosen which weights of the host are copied to the GPU "
                                    "for a round"},
     [FLAG_SIM_MOE_RULE] = {.names = {"--moe-rule"}, .value = "RULE", .kind = FLAG_CHOICE,
-                           .group = GROUP_TASK, .commands = SIM, .choices = "free|paper",
+                           .group = GROUP_TASK, .commands = SIM | PLAN, .choices = "free|paper",
                            .default_value = "free",
                            .help = "paper: everything but the experts comes first (by tensor)"},
     [FLAG_SIM_CTX] = {.names = {"-c", "--ctx-size"}, .value = "N", .kind = FLAG_INTEGER,
@@ -594,7 +599,7 @@ const struct flag flag_table[N_FLAGS] = {
                             .help = "caches of the host may be copied to the GPU for a round, too "
                                     "(this engine does not do it yet)"},
     [FLAG_SIM_HIT] = {.names = {"--expert-hit"}, .value = "X", .kind = FLAG_REAL,
-                      .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 1,
+                      .group = GROUP_TASK, .commands = SIM | PLAN, .min = 0, .max = 1,
                       .default_value = "0",
                       .help = "the most used share s of a layer's experts gets s^X of the "
                               "choices; 1: uniform; 0: the shape's"},

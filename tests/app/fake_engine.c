@@ -226,6 +226,23 @@ ats_status ats_simulate(const ats_simulation *s, char **json) {
     return ATS_OK;
 }
 
+ats_status ats_explain(const ats_simulation *s, char **json) {
+    TRY(fake_open_fails(s->model));
+    struct buf text = {0};
+    buf_printf(&text,
+               "{\"machine\":\"\\u001b[31mfake\",\"gpu\":{\"weight_bytes\":%d,\"kv_bytes\":2048},"
+               "\"host\":{\"weight_bytes\":1024,\"kv_bytes\":0},\"device_changes\":3,"
+               "\"predictions\":[{\"depth\":2048,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
+               "\"regret\":0.25}],\"limits\":{\"blocks\":{\"tok_s\":20.0,\"binds\":\"dram\"}},"
+               "\"changes\":{\"half_bus\":{\"decode_tok_s\":11.0,\"prefill_tok_s\":150.0},"
+               "\"one_gib_more\":null},\"items\":[{\"name\":\"attention\",\"op\":\"attention\","
+               "\"layer\":7,\"home\":\"both\",\"gpu_share\":0.75,\"bytes\":4096,\"cpu_s\":0.002,"
+               "\"gpu_s\":0.001,\"why\":\"by %s\"}]}",
+               s->vram_mib << 20, s->granularity);
+    *json = buf_take(&text);
+    return ATS_OK;
+}
+
 char *ats_machine_describe(void) {
     return xstrdup("{\"cpu\":{\"model\":\"Fake CPU\",\"features\":\"avx2 fma\",\"isa\":\"avx2\","
                    "\"cores_usable\":4,\"cores_fast\":3,\"threads_default\":3},"

@@ -672,6 +672,24 @@ static void simulate_tells_speeds_and_limits(void **state) {
     assert_has(&s.err, "cannot write /no/such/dir/t");
 }
 
+static void plan_explains_a_described_machine(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--vram", "512", "--granularity",
+          "tensor", "--tensors");
+    assert_has(&s.out, "gpu        512.0 MiB     2.0 KiB\n");
+    assert_has(&s.out, "2048          12.50          300.0    25.0%");
+    assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
+    assert_has(&s.out, "half the bus              11.00          150.0\n");
+    assert_lacks(&s.out, "1 GiB more");
+    assert_has(&s.out, "blk.7.attention");
+    assert_has(&s.out, "both (GPU 75%): by tensor\n");
+    assert_lacks(&s.out, "\x1b");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--json");
+    json_t *o = answer("plan");
+    assert_int_equal(int_at(o, "device_changes"), 3);
+    json_decref(o);
+}
+
 static void doctor_shows_the_machine(void **state) {
     (void)state;
     SPAWN(&s, NULL, "doctor");
@@ -721,6 +739,7 @@ int main(void) {
         cmocka_unit_test(tokenize_goes_both_ways),
         cmocka_unit_test(inspect_shows_a_file),
         cmocka_unit_test(simulate_tells_speeds_and_limits),
+        cmocka_unit_test(plan_explains_a_described_machine),
         cmocka_unit_test(doctor_shows_the_machine),
     };
     int failed = cmocka_run_group_tests(tests, spawn_setup, NULL);

@@ -1,0 +1,148 @@
+/* `plan --machine`: the plan that would be made on a described machine and why, from the JSON of
+ * ats_explain() (atsinfer.h). */
+#include "app/cmd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static double real_of(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+
+static void add_text(struct buf *out, const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    if (s) term_add_safe(out, s, strlen(s));
+}
+
+static void add_size(struct buf *out, double bytes) {
+    char text[32];
+    buf_printf(out, "%11s", format_bytes(text, sizeof text, (uint64_t)bytes));
+}
+
+static void add_memory(struct buf *out, const json_t *o) {
+    static const char *const devices[] = {"gpu", "host"};
+    const json_t *memory = json_object_get(o, "memory");
+    buf_add_str(out, "machine: ");
+    add_text(out, o, "machine");
+    buf_printf(out, "\n\n%-8s %11s %11s\n", "device", "weights", "KV");
+    for (size_t i = 0; i < COUNT_OF(devices); i++) {
+        const json_t *d = json_object_get(o, devices[i]);
+        buf_printf(out, "%-8s ", devices[i]);
+        add_size(out, real_of(d, "weight_bytes"));
+        buf_add_char(out, ' ');
+        add_size(out, real_of(d, "kv_bytes"));
+        buf_add_char(out, '\n');
+    }
+    buf_add_str(out, "of the GPU ");
+    add_size(out, real_of(memory, "usable_bytes"));
+    buf_add_str(out, " usable: weights and KV ");
+    add_size(out, real_of(memory, "budget_bytes"));
+    buf_add_str(out, ", buffers ");
+    add_size(out, real_of(memory, "work_bytes"));
+    buf_printf(out, ", %.0f slots of ", real_of(memory, "slots"));
+    add_size(out, real_of(memory, "slot_bytes"));
+    buf_printf(out, "\n%.0f device changes a round\n", real_of(o, "device_changes"));
+}
+
+static void add_predictions(struct buf *out, const json_t *o) {
+    const json_t *list = json_object_get(o, "predictions");
+    buf_printf(out, "\n%8s %14s %14s %8s\n", "depth", "decode tok/s", "prefill tok/s", "regret");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *p = json_array_get(list, i);
+        buf_printf(out, "%8.0f %14.2f %14.1f %7.1f%%\n", real_of(p, "depth"),
+                   real_of(p, "decode_tok_s"), real_of(p, "prefill_tok_s"),
+                   100 * real_of(p, "regret"));
+    }
+}
+
+static void add_limits(struct buf *out, const json_t *o) {
+    static const char *const keys[] = {"round", "blocks", "prefill"};
+    const json_t *limits = json_object_get(o, "limits");
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        const json_t *l = json_object_get(limits, keys[i]);
+        buf_printf(out, "%slimit of a %-8s %.1f tok/s, bound by ", i ? "" : "\n", keys[i],
+                   real_of(l, "tok_s"));
+        add_text(out, l, "binds");
+        buf_add_char(out, '\n');
+    }
+}
+
+static void add_changes(struct buf *out, const json_t *o) {
+    static const char *const keys[][2] = {{"one_gib_more", "1 GiB more"},
+                                          {"one_gib_less", "1 GiB less"},
+                                          {"smaller_kv", "smaller KV type"},
+                                          {"half_bus", "half the bus"}};
+    const json_t *changes = json_object_get(o, "changes");
+    buf_printf(out, "\n%-16s %14s %14s\n", "with", "decode tok/s", "prefill tok/s");
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        const json_t *c = json_object_get(changes, keys[i][0]);
+        if (json_is_object(c))
+            buf_printf(out, "%-16s %14.2f %14.1f\n", keys[i][1], real_of(c, "decode_tok_s"),
+                       real_of(c, "prefill_tok_s"));
+    }
+}
+
+static void add_items(struct buf *out, const json_t *o) {
+    const json_t *items = json_object_get(o, "items");
+    buf_printf(out, "\n%-32s %11s %10s %10s  home\n", "item", "bytes", "CPU ms", "GPU ms");
+    for (size_t i = 0; i < json_array_size(items); i++) {
+        const json_t *row = json_array_get(items, i);
+        struct buf name = {0};
+        if (strcmp(json_string_value(json_object_get(row, "op")), "attention") == 0)
+            buf_printf(&name, "blk.%.0f.", real_of(row, "layer"));
+        add_text(&name, row, "name");
+        buf_printf(out, "%-32s ", buf_str(&name));
+        buf_free(&name);
+        add_size(out, real_of(row, "bytes"));
+        buf_printf(out, " %10.4f %10.4f  ", 1e3 * real_of(row, "cpu_s"),
+                   1e3 * real_of(row, "gpu_s"));
+        add_text(out, row, "home");
+        double share = real_of(row, "gpu_share");
+        if (share > 0 && share < 1) buf_printf(out, " (GPU %.0f%%)", 100 * share);
+        buf_add_str(out, ": ");
+        add_text(out, row, "why");
+        buf_add_char(out, '\n');
+    }
+}
+
+static int print(struct app *app, json_t *o) {
+    if (app->json) {
+        json_t *answer = app_json(app);
+        json_object_update_missing(answer, o);
+        return app_print_json(app, answer);
+    }
+    struct buf out = {0};
+    add_memory(&out, o);
+    add_predictions(&out, o);
+    add_limits(&out, o);
+    add_changes(&out, o);
+    if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) add_items(&out, o);
+    int code = app_print(app, buf_str(&out), out.len);
+    buf_free(&out);
+    return code;
+}
+
+int explain_plan(struct app *app) {
+    const struct flags *f = &app->flags;
+    ats_simulation s;
+    char *text = NULL;
+    json_t *o = NULL;
+    ats_simulation_default(&s);
+    ats_status status = app_find_model(app);
+    if (status == ATS_OK) {
+        s.model = app->model;
+        s.machine = flag_text(f, FLAG_SIM_MACHINE);
+        s.granularity = flag_text(f, FLAG_SIM_GRANULARITY);
+        s.paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
+        s.expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
+        s.vram_mib = flag_int(f, FLAG_VRAM);
+        s.n_ctx = flag_int(f, FLAG_CTX_SIZE);
+        s.n_batch = flag_int(f, FLAG_BATCH_SIZE);
+        status = ats_explain(&s, &text);
+    }
+    if (status == ATS_OK) status = json_parse(text, strlen(text), &o);
+    int code = status == ATS_OK ? print(app, o) : app_fail(app, status);
+    json_decref(o);
+    ats_free(text);
+    return code;
+}
