@@ -125,8 +125,8 @@ struct shares {
 };
 
 /* More of a block (as_one: of the model) becomes resident, if `balanced` until both memories take
- * equally long: densest first over all blocks, which is exact, since in each the gain of a byte only
- * falls. */
+ * equally long: densest first over all blocks, which is exact, since in each the gain of a byte
+ * only falls. */
 static void fill(const struct limit_problem *p, double budget_bytes, bool as_one, bool balanced,
                  struct shares *shares, struct limit *out) {
     const struct limit_part **order = sorted(p);
