@@ -45,6 +45,9 @@
     X(CreatePipelineLayout)                                                                        \
     X(DestroyPipelineLayout)                                                                       \
     X(CreateComputePipelines)                                                                      \
+    X(CreatePipelineCache)                                                                         \
+    X(DestroyPipelineCache)                                                                        \
+    X(GetPipelineCacheData)                                                                        \
     X(DestroyPipeline)                                                                             \
     X(CreateDescriptorPool)                                                                        \
     X(DestroyDescriptorPool)                                                                       \

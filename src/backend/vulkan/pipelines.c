@@ -138,10 +138,19 @@ ats_status vk_pipelines_open(struct vulkan *v) {
                                          .pushConstantRangeCount = 1,
                                          .pPushConstantRanges = &push};
     VK_TRY("a pipeline layout", v->f.CreatePipelineLayout(v->device, &layout, NULL, &v->layout));
+    vk_cache_open(v);
     return ATS_OK;
 }
 
+uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t)) {
+    uint64_t all = 0xcbf29ce484222325ULL;
+    for (int i = 0; i < SHADER_COUNT; i++)
+        all = hash(all, shaders[i].words, shaders[i].bytes);
+    return all;
+}
+
 void vk_pipelines_close(struct vulkan *v) {
+    vk_cache_close(v);
     for (size_t i = 0; i < v->n_pipelines; i++)
         v->f.DestroyPipeline(v->device, v->pipelines[i].handle, NULL);
     free(v->pipelines);
@@ -189,7 +198,7 @@ ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
                   .pSpecializationInfo = &special},
         .layout = v->layout};
     VK_TRY(shaders[shader].name,
-           v->f.CreateComputePipelines(v->device, VK_NULL_HANDLE, 1, &info, NULL, &p.handle));
+           v->f.CreateComputePipelines(v->device, v->cache, 1, &info, NULL, &p.handle));
     GROW(v->pipelines, v->n_pipelines, v->cap_pipelines, 1);
     v->pipelines[v->n_pipelines++] = p;
     *out = p.handle;

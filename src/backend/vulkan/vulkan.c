@@ -575,6 +575,10 @@ ats_status vulkan_backend_open(const char *name, const struct backend_options *o
     return ATS_OK;
 }
 
+int64_t vulkan_backend_cached(struct backend *b) {
+    return (int64_t)vulkan_of(b)->cached_bytes;
+}
+
 int vulkan_backend_windows(struct backend *b) {
     return vulkan_of(b)->n_windows;
 }

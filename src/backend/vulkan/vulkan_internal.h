@@ -239,6 +239,8 @@ struct vulkan {
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
     VkShaderModule modules[SHADER_COUNT];
+    VkPipelineCache cache; /* NULL: none is kept */
+    size_t cached_bytes;   /* of it that came from the file */
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
     uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
@@ -317,6 +319,13 @@ void vk_pipelines_close(struct vulkan *v);
 /* Made once for each set of constants. */
 MUST_CHECK ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
                                       const int32_t constants[VK_MAX_CONSTANTS], VkPipeline *out);
+
+/* All modules through a hash that takes what it has, bytes and their number. */
+uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t));
+
+/* cache.c: nothing in it fails, at worst pipelines are compiled again. */
+void vk_cache_open(struct vulkan *v);
+void vk_cache_close(struct vulkan *v);
 
 /* upload.c */
 int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source);
