@@ -200,12 +200,14 @@ typedef struct ats_metrics {
     uint64_t weight_bytes;             /* streamed to GPUs */
     uint64_t activation_bytes;         /* between GPUs and the rest */
     uint64_t n_splits;                 /* waits of a device for another: changes of the device */
+    uint64_t n_copies;                 /* of streamed weights; each ends in a slot of its device */
     uint64_t n_submissions;            /* calls to drivers of GPUs */
     uint64_t wait_ns;                  /* the caller's thread waited */
     uint64_t driver_ns;                /* inside those calls */
     uint64_t host_ns;   /* work of the host beside kernels, drivers and waits, whatever thread
                            did it */
-    uint64_t n_untimed; /* segments whose device could not tell their times, missing above */
+    uint64_t n_untimed; /* segments and copies whose device could not tell their times, which
+                           are missing above */
 } ats_metrics;
 /* Rounds from now on are measured, or (as at first) not; clocks cost them a little. */
 ATS_API void ats_engine_measure(ats_engine *engine, bool on);

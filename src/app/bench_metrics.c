@@ -13,6 +13,7 @@ void bench_metrics_sum(ats_metrics *sum, const ats_metrics *m) {
     sum->activation_bytes += m->activation_bytes;
     sum->n_splits += m->n_splits;
     sum->n_submissions += m->n_submissions;
+    sum->n_copies += m->n_copies;
     sum->wait_ns += m->wait_ns;
     sum->host_ns += m->host_ns;
     sum->driver_ns += m->driver_ns;
@@ -53,11 +54,12 @@ void bench_metrics_json(json_t *o, const struct bench_result *r) {
         {"round_activation_bytes", ratio(m->activation_bytes, m->n_rounds)},
         {"round_exposed_us", ratio(m->exposed_ns, m->n_rounds) / 1e3},
         {"round_splits", ratio(m->n_splits, m->n_rounds)},
+        {"round_copies", ratio(m->n_copies, m->n_rounds)},
         {"round_submissions", ratio(m->n_submissions, m->n_rounds)},
         {"round_wait_us", ratio(m->wait_ns, m->n_rounds) / 1e3},
         {"round_driver_us", driver_us(r)},
         {"round_host_us", host_us(r)},
-        {"round_untimed_segments", ratio(m->n_untimed, m->n_rounds)},
+        {"round_untimed", ratio(m->n_untimed, m->n_rounds)},
     };
     for (size_t i = 0; i < COUNT_OF(all); i++)
         json_object_set_new(o, all[i].key, json_real(all[i].value));

@@ -252,6 +252,9 @@ struct backend_vtable {
      * timed, or the device cannot tell. */
     bool (*segment_times)(struct backend *b, const struct backend_segment *s,
                           struct backend_times *out);
+    /* The same of the run of c that set the timeline of copies to `value`, one of its last two. */
+    bool (*copy_times)(struct backend *b, const struct backend_copy *c, uint64_t value,
+                       struct backend_times *out);
     void (*counters)(struct backend *b, struct backend_counters *out);
 };
 

@@ -292,6 +292,7 @@ void executor_set_timed(struct executor *e, bool timed) {
     e->has_times = false;
     if (timed && !e->times.segments) {
         e->times.segments = ARENA_ARRAY(&e->arena, struct segment_times, e->program->n_segments);
+        e->times.copies = ARENA_ARRAY(&e->arena, struct copy_times, e->program->n_transfers);
         e->times.waits = ARENA_ARRAY(&e->arena, struct backend_times, e->n_devices);
     }
     if (timed || e->timed)
@@ -342,6 +343,15 @@ static void end_times(struct executor *e) {
         struct segment_times *s = &e->times.segments[i];
         s->known = b->fn->segment_times(b, e->segments[i], &s->ran);
         if (!s->known) s->ran = (struct backend_times){0};
+    }
+    for (int i = 0; i < e->program->n_transfers; i++) {
+        const struct program_transfer *t = &e->program->transfers[i];
+        struct backend *b = e->devices[t->device];
+        struct copy_times *c = &e->times.copies[i];
+        /* of the round that is over: its values have been passed */
+        uint64_t value = e->copied[t->device] - e->n_copies[t->device] + (uint64_t)t->ordinal;
+        c->known = b->fn->copy_times(b, e->copies[i], value, &c->ran);
+        if (!c->known) c->ran = (struct backend_times){0};
     }
     e->has_times = true;
 }

@@ -10,13 +10,14 @@
 struct metrics_facts {
     bool *gpu;                  /* (n_devices) */
     bool *driven;               /* (n_devices) the caller's thread computes in submit */
-    struct backend_times *room; /* (n_segments) */
+    struct backend_times *room; /* (n_segments + n_transfers) */
+    int64_t weight_bytes;       /* streamed, a round */
     int n_splits;               /* waits of a segment for another device: changes of the device */
     int64_t bytes_token, bytes_row; /* of activations that GPUs read or write in the exchange, a
                                        token and a wanted row */
 };
 /* devices: (program->n_devices). Everything in the arena. */
-void metrics_facts(struct arena *arena, const struct program *program,
+void metrics_facts(struct arena *arena, const struct graph *g, const struct program *program,
                    struct backend *const *devices, struct metrics_facts *out);
 
 /* Adds a round to *sum. */

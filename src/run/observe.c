@@ -20,7 +20,7 @@ ats_status observe_open(ats_engine *e) {
     struct observation *o = &e->observed;
     const struct program *program = executor_program(e->executor);
     arena_free(&o->arena);
-    metrics_facts(&o->arena, program, e->devices, &o->facts);
+    metrics_facts(&o->arena, e->model->graph, program, e->devices, &o->facts);
     bool wanted = e->options.trace && e->options.trace[0];
     if (wanted && !o->trace) TRY(trace_open(e->options.trace, &o->trace));
     if (o->trace) TRY(trace_program(o->trace, e->model->graph, program, e->devices));

@@ -15,8 +15,13 @@ struct segment_times {
 struct round_times {
     uint64_t begin_ns, end_ns;
     struct segment_times *segments; /* (n_segments) */
-    struct backend_times *waits;    /* (n_devices) of the caller, at the end */
-    uint64_t n_submissions;         /* calls to drivers of GPUs */
-    uint64_t thread_ns;             /* work of the devices' own threads */
-    uint64_t driver_ns;             /* inside those calls, in these threads and in the caller's */
+    struct copy_times {
+        struct backend_times ran;
+        bool known;
+    } * copies;                  /* (n_transfers) those that this round's segments waited for,
+                                    which may have run before it began */
+    struct backend_times *waits; /* (n_devices) of the caller, at the end */
+    uint64_t n_submissions;      /* calls to drivers of GPUs */
+    uint64_t thread_ns;          /* work of the devices' own threads */
+    uint64_t driver_ns;          /* inside those calls, in these threads and in the caller's */
 };

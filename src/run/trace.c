@@ -22,6 +22,7 @@ struct trace {
     struct arena arena;
     const struct program *program;
     const char **names, **ops; /* (n_segments) */
+    const char **copies;       /* (n_transfers) their names */
     const bool *driven;        /* (n_devices) */
     int *by_ordinal;           /* segments by device and ordinal, see segment_at */
     int *first;                /* (n_devices) where a device's begin there */
@@ -164,6 +165,16 @@ static void name_segment(struct trace *t, const struct graph *g, int segment) {
     buf_free(&ops);
 }
 
+/* "slot 1: attn_q", the first of those that it brings. */
+static void name_copy(struct trace *t, const struct graph *g, int transfer) {
+    const struct program_transfer *p = &t->program->transfers[transfer];
+    struct buf name = {0};
+    buf_printf(&name, "slot %d: ", p->slot);
+    add_op(&name, g, &t->program->steps[p->first_step].step);
+    t->copies[transfer] = arena_strdup(&t->arena, buf_str(&name));
+    buf_free(&name);
+}
+
 static void index_segments(struct trace *t) {
     const struct program *p = t->program;
     t->first = ARENA_ARRAY(&t->arena, int, p->n_devices);
@@ -185,12 +196,18 @@ ats_status trace_program(struct trace *t, const struct graph *g, const struct pr
     t->ops = ARENA_ARRAY(&t->arena, const char *, program->n_segments);
     bool *driven = ARENA_ARRAY(&t->arena, bool, program->n_devices);
     index_segments(t);
+    t->copies = ARENA_ARRAY(&t->arena, const char *, program->n_transfers);
+    for (int i = 0; i < program->n_transfers; i++)
+        name_copy(t, g, i);
     for (int i = 0; i < program->n_segments; i++)
         name_segment(t, g, i);
     for (int d = 0; d < program->n_devices; d++) {
         char *name = arena_printf(&t->arena, "device %d: %s", d, devices[d]->name);
         driven[d] = devices[d]->driven;
         name_track(t, TRACK_DEVICE + d, name);
+        if (program->n_slots[d])
+            name_track(t, TRACK_DEVICE + program->n_devices + d,
+                       arena_printf(&t->arena, "device %d: copies", d));
     }
     t->driven = driven;
     return flush(t);
@@ -219,6 +236,15 @@ static void add_segment(struct trace *t, int segment, const struct round_times *
     const struct segment_times *s = &times->segments[segment];
     add_span(t, TRACK_DEVICE + t->program->segments[segment].device, s->ran, t->names[segment]);
     buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"}}", segment, t->ops[segment]);
+}
+
+/* A copy may have run before its round, and before the first of the file. */
+static void add_copy(struct trace *t, int transfer, const struct round_times *times) {
+    const struct program_transfer *p = &t->program->transfers[transfer];
+    const struct copy_times *c = &times->copies[transfer];
+    if (!c->known || c->ran.begin_ns < t->zero_ns) return;
+    add_span(t, TRACK_DEVICE + t->program->n_devices + p->device, c->ran, t->copies[transfer]);
+    buf_printf(&t->text, ",\"args\":{\"transfer\":%d,\"slot\":%d}}", transfer, p->slot);
 }
 
 /* The caller waits in the segments that it drives, before they begin. */
@@ -270,6 +296,8 @@ ats_status trace_round(struct trace *t, const struct round *round,
         add_wait(t, i, times);
         add_arrows(t, i, times);
     }
+    for (int i = 0; i < p->n_transfers; i++)
+        add_copy(t, i, times);
     for (int d = 0; d < p->n_devices; d++) {
         add_span(t, TRACK_HOST, times->waits[d], "wait for the end");
         buf_printf(&t->text, ",\"args\":{\"device\":%d}}", d);

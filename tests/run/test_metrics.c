@@ -31,7 +31,7 @@ static void sums_are_those_of_the_definitions(void **state) {
                         .segments = segments,
                         .n_segments = N_SEGMENTS};
     struct metrics_facts facts;
-    metrics_facts(&arena, &p, devices, &facts);
+    metrics_facts(&arena, NULL, &p, devices, &facts);
     assert_int_equal(facts.n_splits, 2);
     assert_int_equal(facts.bytes_token, 20 * 4);
     assert_int_equal(facts.bytes_row, 7 * 4);

@@ -246,6 +246,12 @@ static bool cpu_segment_times(struct backend *b, const struct backend_segment *s
     return s->times.end_ns != 0;
 }
 
+static bool cpu_copy_times(struct backend *b, const struct backend_copy *c, uint64_t value,
+                           struct backend_times *out) {
+    (void)b, (void)c, (void)value, (void)out; /* it does not stream */
+    return false;
+}
+
 /* Its own thread, if it has one, does nothing but kernels and waits. */
 static void cpu_counters(struct backend *b, struct backend_counters *out) {
     *out = (struct backend_counters){.n_submissions = cpu_of(b)->n_submissions};
@@ -319,6 +325,7 @@ static const struct backend_vtable cpu_vtable = {
     .wait = cpu_wait,
     .set_timed = cpu_set_timed,
     .segment_times = cpu_segment_times,
+    .copy_times = cpu_copy_times,
     .counters = cpu_counters,
 };
 

@@ -218,6 +218,17 @@ static bool sim_segment_times(struct backend *b, const struct backend_segment *s
     return segment->timed;
 }
 
+static bool sim_copy_times(struct backend *b, const struct backend_copy *c, uint64_t value,
+                           struct backend_times *out) {
+    (void)b;
+    for (int i = 0; i < 2; i++)
+        if (c->runs[i].value == value) {
+            *out = c->runs[i].times;
+            return true;
+        }
+    return false;
+}
+
 static void sim_counters(struct backend *b, struct backend_counters *out) {
     *out = (struct backend_counters){.n_submissions = sim_of(b)->n_submissions};
 }
@@ -311,6 +322,7 @@ static const struct backend_vtable sim_vtable = {
     .wait = sim_wait,
     .set_timed = sim_set_timed,
     .segment_times = sim_segment_times,
+    .copy_times = sim_copy_times,
     .counters = sim_counters,
 };
 

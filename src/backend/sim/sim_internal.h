@@ -27,6 +27,11 @@ struct backend_segment {
 };
 
 struct backend_copy {
+    struct sim_copy_run {
+        uint64_t value; /* 0: none that was timed */
+        struct backend_times times;
+    } runs[2]; /* the last ones, by the parity of their number */
+    int n_runs;
     int64_t bytes;
     int n_places;
     struct sim_place places[];

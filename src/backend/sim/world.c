@@ -179,12 +179,15 @@ static ats_status deadlock(const struct sim *asked, uint64_t value) {
 }
 
 static ats_status finish(struct sim *s, const struct sim_job *job) {
+    struct backend_times times = {job->begin_ns, job->end_ns};
     if (job->copy) {
+        job->copy->runs[job->copy->n_runs++ % 2] =
+            (struct sim_copy_run){s->timed ? job->value : 0, times};
         sim_copy_end(job->copy);
         return ATS_OK;
     }
     job->segment->timed = s->timed;
-    job->segment->times = (struct backend_times){job->begin_ns, job->end_ns};
+    job->segment->times = times;
     return sim_run(s, job->segment, job->round);
 }
 
