@@ -449,6 +449,7 @@ static const struct backend_vtable vulkan_vtable = {
     .wait = wait_value,
     .set_timed = vk_set_timed,
     .segment_times = vk_segment_times,
+    .copy_times = vk_copy_times,
     .counters = vk_counters,
 };
 

@@ -388,6 +388,8 @@ const struct vk_stamps *vk_stamps_ready(struct vulkan *v, struct backend_segment
 void vk_stamps_close(struct vulkan *v, struct vk_stamps *stamps); /* the caller holds queue_lock */
 bool vk_segment_times(struct backend *b, const struct backend_segment *s,
                       struct backend_times *out);
+bool vk_copy_times(struct backend *b, const struct backend_copy *c, uint64_t value,
+                   struct backend_times *out);
 void vk_counters(struct backend *b, struct backend_counters *out);
 
 /* vulkan.c */
