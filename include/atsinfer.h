@@ -185,6 +185,7 @@ typedef struct ats_stats {
     uint64_t n_decode_tokens, decode_ns;   /* rounds of one token a session */
     uint64_t n_rounds;
     uint64_t kv_bytes, weight_bytes, work_bytes; /* promised at load; kv with recurrent state */
+    uint64_t n_lost_devices; /* in the middle of a round, after which the CPU went on alone */
 } ats_stats;
 ATS_API void ats_engine_stats(const ats_engine *engine, ats_stats *out);
 ATS_API void ats_engine_stats_reset(ats_engine *engine); /* counters, not load figures */

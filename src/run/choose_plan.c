@@ -100,6 +100,7 @@ static char *device_list(ats_engine *e) {
 
 ats_status choose_devices(ats_engine *e) {
     TRY(check_plan_options(&e->options));
+    e->names_given = e->options.devices != NULL || e->options.plan != NULL;
     if (e->options.plan) TRY(read_plan_file(e));
     char *rest = device_list(e);
     for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {

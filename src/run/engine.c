@@ -140,9 +140,9 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
                         o->n_ctx);
         classes[c] = (struct kv_class){.window = g->kv_windows[c], .n_pages = n};
     }
-    TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
+    if (!e->kv) TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
     int n_states = graph_has_state(g) ? state_slots_needed(o->n_seqs) : 0;
-    if (n_states) e->states = state_pool_open(n_states);
+    if (n_states && !e->states) e->states = state_pool_open(n_states);
     struct memory_info memory;
     memory_info_read(&memory);
     *out = (struct executor_options){.n_tokens = o->n_batch,
@@ -158,6 +158,7 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
 }
 
 static void count_stats(ats_engine *e) {
+    e->stats.kv_bytes = e->stats.work_bytes = e->stats.weight_bytes = 0;
     for (int d = 0; d < e->n_devices; d++) {
         const struct executor_ledger *l = &e->ledger.devices[d];
         e->stats.kv_bytes += (uint64_t)(l->kv_bytes + l->state_bytes);
@@ -182,9 +183,10 @@ static ats_status load_plan(ats_engine *e, struct executor_options *o) {
     return executor_load(e->executor, load_progress, e);
 }
 
-static void close_devices(ats_engine *e) {
+void engine_stop(ats_engine *e) {
     executor_close(e->executor);
     e->executor = NULL;
+    e->plan = NULL;
     for (int d = 0; d < e->n_devices; d++) {
         backend_close(e->devices[d]);
         e->devices[d] = NULL;
@@ -192,15 +194,16 @@ static void close_devices(ats_engine *e) {
 }
 
 /* Memory that is there according to the ledger may be gone when it is asked for. */
-static ats_status load_some_plan(ats_engine *e) {
+ats_status engine_start(ats_engine *e) {
     TRY(fill_executor_options(e, &e->executor_options));
     ats_status status = load_plan(e, &e->executor_options);
     while (status == ATS_NO_MEMORY && choose_smaller(e)) {
-        close_devices(e);
+        engine_stop(e);
         status = load_plan(e, &e->executor_options);
     }
-    if (status == ATS_OK) count_stats(e);
-    return status;
+    if (status != ATS_OK) return status;
+    count_stats(e);
+    return e->options.plan_only ? ATS_OK : observe_open(e);
 }
 
 static ats_status open_engine(ats_engine *e) {
@@ -212,10 +215,10 @@ static ats_status open_engine(ats_engine *e) {
     if (e->options.metadata_only) return open_text(e);
     TRY(open_model(e));
     TRY(open_text(e));
-    TRY(load_some_plan(e));
-    if (e->options.plan_only) return ATS_OK;
     e->round = round_memory_open(&e->options);
-    return observe_open(e);
+    TRY(engine_start_somehow(e));
+    e->options.progress = NULL; /* the caller's, while it opens the engine */
+    return ATS_OK;
 }
 
 ats_status ats_engine_open(const ats_options *options, ats_engine **out) {
@@ -239,7 +242,7 @@ void ats_engine_close(ats_engine *e) {
     REQUIRE(e->n_sessions == 0);
     observe_close(e);
     round_memory_close(e->round);
-    close_devices(e);
+    engine_stop(e);
     kv_close(e->kv);
     state_pool_close(e->states);
     choice_free(&e->choice);

@@ -36,7 +36,9 @@ struct ats_engine {
     struct executor *executor;
     struct kv *kv;
     struct state_pool *states; /* NULL: the model has no recurrent layers */
+    bool names_given;          /* of devices, by the user */
     int n_sessions;
+    ats_session *sessions;      /* open ones, the newest first */
     struct round_memory *round; /* session.c */
     ats_stats stats;
     struct observation {
@@ -55,8 +57,27 @@ struct ats_session {
     struct kv_seq *seq;
     struct state_seq *state; /* NULL: as above */
     float *logits;           /* (n_vocab) after the last token */
+    ats_session *next;       /* of the engine's */
     bool has_logits;
+    int32_t *forgotten; /* (n_forgotten) owned; while a lost device is replaced: all its tokens */
+    size_t n_forgotten;
 };
+
+/* engine.c: opens the devices, plans and loads; stop closes all that, and start may follow. */
+MUST_CHECK ats_status engine_start(ats_engine *e);
+void engine_stop(ats_engine *e);
+
+/* recover.c: start, with the CPU alone where the devices that the engine chose fail. */
+MUST_CHECK ats_status engine_start_somehow(ats_engine *e);
+/* A round has failed on a device (the error's text says how) and is rolled back: the CPU takes over
+ * alone, with all sessions as they were. Also with no executor, after an attempt that failed; one
+ * leaves none, and the sessions' tokens as they were. */
+MUST_CHECK ats_status engine_recover(ats_engine *e);
+/* session.c, for it: a session's tokens leave the cache, are evaluated again, or, if they were not,
+ * stand in it unevaluated. */
+void session_forget(ats_session *s);
+MUST_CHECK ats_status session_replay(ats_session *s);
+void session_remember(ats_session *s);
 
 /* observe.c: rounds that are measured, or written to a trace. */
 /* The executor is ready, or another one in its place. */

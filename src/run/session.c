@@ -41,7 +41,7 @@ void round_memory_close(struct round_memory *m) {
 
 ats_status ats_session_open(ats_engine *e, ats_session **out) {
     *out = NULL;
-    if (!e->executor)
+    if (!e->model || e->options.plan_only)
         return fail(ATS_BAD_ARGUMENT, "the engine was opened for %s only",
                     e->options.plan_only ? "its plan" : "metadata");
     if (e->n_sessions >= e->options.n_seqs)
@@ -52,12 +52,18 @@ ats_status ats_session_open(ats_engine *e, ats_session **out) {
     if (e->states) s->state = state_seq_open(e->states);
     s->logits = xcalloc((size_t)e->model->graph->n_vocab, sizeof *s->logits);
     e->n_sessions++;
+    s->next = e->sessions;
+    e->sessions = s;
     *out = s;
     return ATS_OK;
 }
 
 void ats_session_close(ats_session *s) {
     if (!s) return;
+    ats_session **at = &s->engine->sessions;
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
     kv_seq_close(s->seq);
     state_seq_close(s->state);
     s->engine->n_sessions--;
@@ -113,8 +119,10 @@ struct eval {
     ats_engine *e;
     ats_run *runs;
     int n_runs;
-    size_t *done; /* (n_runs) tokens of each that are evaluated */
-    int first;    /* the first run that is not through */
+    size_t *done;       /* (n_runs) tokens of each that are evaluated */
+    int first;          /* the first run that is not through */
+    bool replays;       /* in place of a lost device: neither counted nor cancelled */
+    bool device_failed; /* the last round did, and is rolled back */
 };
 
 /* Rows that the next n tokens of a run want. */
@@ -229,6 +237,7 @@ static ats_status run_round(struct eval *v) {
         executor_ns = clock_ns();
         status = executor_run(e->executor, &round, &logits);
         executor_ns = clock_ns() - executor_ns;
+        v->device_failed = status != ATS_OK;
     }
     if (status != ATS_OK) {
         roll_back(v, &round);
@@ -236,7 +245,7 @@ static ats_status run_round(struct eval *v) {
     }
     take_results(v, &round, logits);
     uint64_t ns = clock_ns() - start;
-    count_round(v, &round, ns);
+    if (!v->replays) count_round(v, &round, ns);
     observe_round(e, &round, is_decode(v), ns - executor_ns);
     return ATS_OK;
 }
@@ -272,21 +281,66 @@ static ats_status check_runs(const ats_engine *e, const ats_run *runs, int n_run
     return ATS_OK;
 }
 
-ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
-    TRY(check_runs(e, runs, n_runs));
-    if (n_runs <= 0) return ATS_OK;
-    struct eval v = {.e = e, .runs = runs, .n_runs = n_runs, .done = e->round->done};
-    memset(v.done, 0, (size_t)n_runs * sizeof *v.done);
+static bool is_cancelled(const struct eval *v) {
+    return !v->replays && v->e->cancel && v->e->cancel(v->e->cancel_user);
+}
+
+/* done[] is zeroed. */
+static ats_status run_rounds(struct eval *v) {
     ats_status status = ATS_OK;
     for (;;) {
-        while (v.first < n_runs && v.done[v.first] == runs[v.first].n_tokens)
-            v.first++;
-        if (v.first == n_runs) break;
-        if (e->cancel && e->cancel(e->cancel_user)) status = fail(ATS_CANCELLED, "cancelled");
-        if (status == ATS_OK) status = run_round(&v);
+        while (v->first < v->n_runs && v->done[v->first] == v->runs[v->first].n_tokens)
+            v->first++;
+        if (v->first == v->n_runs) break;
+        if (is_cancelled(v)) status = fail(ATS_CANCELLED, "cancelled");
+        if (status == ATS_OK) status = run_round(v);
+        /* the round is put together again, from the tokens that it would have had */
+        if (status != ATS_OK && v->device_failed && !v->replays) status = engine_recover(v->e);
+        v->device_failed = false;
         if (status != ATS_OK) break;
     }
     return status;
+}
+
+ats_status ats_eval(ats_engine *e, ats_run *runs, int n_runs) {
+    TRY(check_runs(e, runs, n_runs));
+    if (n_runs <= 0) return ATS_OK;
+    if (!e->executor) TRY(engine_recover(e));
+    struct eval v = {.e = e, .runs = runs, .n_runs = n_runs, .done = e->round->done};
+    memset(v.done, 0, (size_t)n_runs * sizeof *v.done);
+    return run_rounds(&v);
+}
+
+/* ---- in place of a lost device ---- */
+
+void session_forget(ats_session *s) {
+    s->n_forgotten = s->seq->n_tokens;
+    s->forgotten = xcalloc(s->n_forgotten + 1, sizeof *s->forgotten);
+    if (s->n_forgotten) memcpy(s->forgotten, s->seq->tokens, s->n_forgotten * sizeof *s->forgotten);
+    size_t kept = kv_truncate(s->seq, 0);
+    if (s->state) kept += state_rewind(s->state, 0);
+    REQUIRE(kept == 0);
+}
+
+ats_status session_replay(ats_session *s) {
+    bool has_logits = s->has_logits; /* they are on the host, and remain */
+    size_t done = 0;
+    ats_run run = {s, s->forgotten, s->n_forgotten, ATS_WANT_NONE, NULL};
+    struct eval v = {.e = s->engine, .runs = &run, .n_runs = 1, .done = &done, .replays = true};
+    ats_status status = run_rounds(&v);
+    s->has_logits = has_logits;
+    return status;
+}
+
+void session_remember(ats_session *s) {
+    size_t n = s->seq->n_tokens;
+    if (n < s->n_forgotten) { /* the pages were its own before */
+        ats_status status = kv_append(s->seq, s->forgotten + n, s->n_forgotten - n);
+        REQUIRE(status == ATS_OK);
+    }
+    free(s->forgotten);
+    s->forgotten = NULL;
+    s->n_forgotten = 0;
 }
 
 /* A chat's next prompt often differs from this one in its last few tokens only: the header of the

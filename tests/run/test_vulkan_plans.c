@@ -225,33 +225,6 @@ static void every_quantised_type_agrees_with_its_oracle(void **state) {
     }
 }
 
-/* A device in use does not fail the others' requests, and its own say what happened. */
-static void a_lost_device_ends_the_request_with_an_error(void **state) {
-    (void)state;
-    char path[512];
-    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
-    for (int lost = 1; lost <= 7; lost++) {
-        char text[16];
-        ats_options options = agree_options(path);
-        options.devices = lost % 2 ? "vulkan" : "cpu,vulkan";
-        snprintf(text, sizeof text, "%d", lost);
-        setenv("ATSINFER_VK_LOSE_SUBMISSION", text, 1);
-        ats_engine *e = agree_open(&options);
-        setenv("ATSINFER_VK_LOSE_SUBMISSION", "0", 1);
-        ats_session *s;
-        TEST_OK(ats_session_open(e, &s));
-        ats_status status = ATS_OK;
-        for (int32_t i = 0; i < 10 && status == ATS_OK; i++) {
-            ats_run run = {s, &i, 1, ATS_WANT_LAST, NULL};
-            status = ats_eval(e, &run, 1);
-        }
-        assert_int_equal(status, ATS_DEVICE);
-        TEST_ERROR_HAS("DEVICE_LOST");
-        ats_session_close(s);
-        ats_engine_close(e);
-    }
-}
-
 /* Each allocation in turn: an error that says so, and nothing left behind; where the engine chose
  * what the device holds, it goes on with less, in the end with nothing. */
 static void memory_that_a_device_lacks_is_an_error(void **state) {
@@ -293,7 +266,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(missing_waits_of_streaming_are_reported),
         cmocka_unit_test(whole_models_agree_with_their_oracles),
         cmocka_unit_test(every_quantised_type_agrees_with_its_oracle),
-        cmocka_unit_test(a_lost_device_ends_the_request_with_an_error),
         cmocka_unit_test(memory_that_a_device_lacks_is_an_error),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,8 +13,15 @@
 #include <string.h>
 #include "backend/sim/sim_internal.h"
 
+static struct sim_world *world_open(void) {
+    struct sim_world *w = xcalloc(1, sizeof *w);
+    const char *lose = getenv("ATSINFER_SIM_LOSE_SUBMISSION");
+    w->lose_submission = lose ? strtoull(lose, NULL, 10) : 0;
+    return w;
+}
+
 void sim_world_join(struct sim *s, struct sim *peer) {
-    struct sim_world *w = peer ? peer->world : xcalloc(1, sizeof *w);
+    struct sim_world *w = peer ? peer->world : world_open();
     struct sim **end = &w->devices;
     while (*end)
         end = &(*end)->next;
@@ -91,6 +98,8 @@ ats_status sim_world_submit(struct sim *s, const struct sim_job *what,
     struct sim_world *w = s->world;
     TRY(check_lost(w));
     ats_status status = check_waits(s, waits, n_waits);
+    if (w->lose_submission && --w->lose_submission == 0)
+        status = fail(ATS_DEVICE, "a simulated device is lost, as asked for");
     if (status == ATS_OK && w->n_segments == 0 && !what->copy) status = begin_round(w);
     if (status != ATS_OK) return lose(w, status, error_text());
     size_t bytes = (size_t)n_waits * sizeof *waits;
