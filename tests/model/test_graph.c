@@ -191,6 +191,34 @@ static void unit_elements_cut_every_op_alike(void **state) {
     arena_free(&arena);
 }
 
+/* By key heads, where their heads are neighbours; tiled ones are not. */
+static void a_delta_net_divides_by_key_heads(void **state) {
+    (void)state;
+    static const struct {
+        int heads;
+        bool tiled;
+        int n_units;
+    } cases[] = {{4, false, 2}, {4, true, 1}, {2, true, 2}, {6, false, 2}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct arena arena = {0};
+        struct tiny_shape shape = tiny_plain;
+        shape.delta_heads = cases[i].heads;
+        shape.delta_tiled = cases[i].tiled;
+        const struct graph *g = tiny_graph(&arena, &shape);
+        assert_true(graph_has_state(g));
+        const struct graph_block *b = &g->blocks[tiny_block(g, BLOCK_RECURRENT)];
+        assert_int_equal(b->n_units, cases[i].n_units);
+        for (int op = b->op_begin; op < b->op_end; op++) {
+            const struct graph_op *o = &g->ops[op];
+            if (o->kind == OP_DELTA)
+                assert_int_equal(o->unit_elements, cases[i].heads / cases[i].n_units);
+            if (o->kind == OP_DELTA) assert_int_equal(o->unit_axis, AXIS_HEADS);
+            if (o->kind == OP_CONV) assert_int_equal(o->unit_axis, AXIS_ROWS);
+        }
+        arena_free(&arena);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_has_its_producer_and_width),
@@ -202,6 +230,7 @@ int main(void) {
         cmocka_unit_test(kv_heads_join_until_their_columns_end_on_a_block),
         cmocka_unit_test(kv_heads_join_until_their_rows_fill_a_row_group),
         cmocka_unit_test(unit_elements_cut_every_op_alike),
+        cmocka_unit_test(a_delta_net_divides_by_key_heads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,34 @@ static int attention(struct tiny *t, int x) {
     return graph_add(t->b, x, y);
 }
 
+static int convolved(struct tiny *t, int h, int width, const char *name) {
+    int x = product(t, h, width, t->s->n_embd, name, false);
+    int w = weight(t, 1, 2 * width, DTYPE_F32, arena_printf(t->arena, "conv_%s", name));
+    return graph_conv(t->b, x, w, (struct conv_params){2, true});
+}
+
+/* alpha and beta in one product, group by group; a gate of one column. */
+static int delta_net(struct tiny *t, int x) {
+    enum { N_KEYS = 2, DIM = DELTA_BLOCK };
+    const int n = t->s->delta_heads, group = n / N_KEYS, n_embd = t->s->n_embd;
+    int h = norm(t, x, n_embd, "attn_norm");
+    int ba = product(t, h, 2 * n, n_embd, "ssm_ba", false);
+    int b = graph_slice(t->b, ba, (struct slice_params){2 * group, 0, group});
+    int a = graph_slice(t->b, ba, (struct slice_params){2 * group, group, group});
+    int gate = product(t, h, 1, n_embd, "ssm_gate", false);
+    graph_block_begin(t->b, BLOCK_RECURRENT);
+    int q = graph_l2_norm(t->b, convolved(t, h, N_KEYS * DIM, "ssm_q"), DIM, 1e-6F, 1);
+    int k = graph_l2_norm(t->b, convolved(t, h, N_KEYS * DIM, "ssm_k"), DIM, 1e-6F, 1);
+    int v = convolved(t, h, n * DIM, "ssm_v");
+    int decay = weight(t, 1, n, DTYPE_F32, "ssm_a"), dt = weight(t, 1, n, DTYPE_F32, "ssm_dt");
+    int y = graph_delta(t->b, (int[]){q, k, v, a, b}, decay, dt,
+                        (struct delta_params){n, N_KEYS, DIM, DIM, t->s->delta_tiled});
+    y = graph_gated(t->b, gate, y, ACT_SIGMOID);
+    y = product(t, y, n_embd, n * DIM, "ssm_out", false);
+    graph_block_end(t->b);
+    return graph_add(t->b, x, y);
+}
+
 static int experts(struct tiny *t, int h) {
     static const char *const names[] = {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"};
     const struct tiny_shape *s = t->s;
@@ -114,7 +142,8 @@ struct graph *tiny_graph(struct arena *arena, const struct tiny_shape *s) {
     int x = graph_embed(t.b, weight(&t, s->n_vocab, s->n_embd, s->dtype, "token_embd"), 1);
     for (t.layer = 0; t.layer < s->n_layers; t.layer++) {
         graph_layer(t.b, t.layer);
-        x = attention(&t, x);
+        bool delta = s->delta_heads && t.layer < s->n_layers - 1;
+        x = delta ? delta_net(&t, x) : attention(&t, x);
         if (t.layer == s->n_layers - 1) x = graph_rows(t.b, x);
         x = feed_forward(&t, x);
     }

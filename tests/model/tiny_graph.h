@@ -17,6 +17,9 @@ struct tiny_shape {
     int n_experts, n_used;        /* 0: a dense feed-forward */
     bool sinks;                   /* of attention */
     bool expert_biases;
+    int delta_heads; /* not 0: layers but the last have a delta net of so many heads on 2 key heads
+                      */
+    bool delta_tiled;
 };
 
 /* 2 layers, 4 heads on 2 KV heads of 4, n_embd 12, n_ff 10, n_vocab 9, F32. */

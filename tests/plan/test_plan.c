@@ -5,11 +5,15 @@
 
 /* Shapes with every kind of border: plain types, 32- and 256-blocks, row groups. */
 static const struct tiny_shape shapes[] = {
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1, 0, 0, false, false},
-    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16, 0, 0, false, false},
-    {1, 8, 8, 32, 256, 512, 130, DTYPE_Q4_K, DTYPE_F32, false, true, 4, 0, 0, false, false},
-    {3, 2, 1, 16, 32, 64, 33, DTYPE_Q8_0, DTYPE_F32, true, false, 1, 0, 0, false, false},
-    {2, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1, 0, 0, false, false, 0, false},
+    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16, 0, 0, false, false, 0,
+     false},
+    {1, 8, 8, 32, 256, 512, 130, DTYPE_Q4_K, DTYPE_F32, false, true, 4, 0, 0, false, false, 0,
+     false},
+    {3, 2, 1, 16, 32, 64, 33, DTYPE_Q8_0, DTYPE_F32, true, false, 1, 0, 0, false, false, 0, false},
+    {2, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false, 0, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 0, 0, false, false, 4, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 0, 0, false, false, 4, true},
 };
 
 static int row_group(const struct tiny_shape *s) {

@@ -92,6 +92,20 @@ static void expect_columns(struct replay *r, const struct step *s, int input, in
         expect(r, &s->in[input], s->op->in[input], line, column);
 }
 
+static void expect_delta_inputs(struct replay *r, const struct step *s, int line) {
+    const struct delta_params *p = &s->op->p.delta;
+    assert_int_equal(s->begin, s->head_begin * p->dim_v);
+    assert_int_equal(s->end, s->head_end * p->dim_v);
+    expect_columns(r, s, 2, line, s->begin, s->end);
+    for (int head = s->head_begin; head < s->head_end; head++) {
+        int key = p->tiled ? head % p->n_key_heads : head / (p->n_heads / p->n_key_heads);
+        for (int i = 0; i < 2; i++)
+            expect_columns(r, s, i, line, key * p->dim_k, (key + 1) * p->dim_k);
+        for (int i = 3; i < 5; i++)
+            expect_columns(r, s, i, line, head, head + 1);
+    }
+}
+
 static void expect_inputs(struct replay *r, const struct step *s, int line) {
     const struct graph_op *op = s->op;
     switch (op->kind) {
@@ -110,7 +124,10 @@ static void expect_inputs(struct replay *r, const struct step *s, int line) {
         expect_columns(r, s, 0, line, s->in_begin, s->in_end);
         break;
     case OP_GATED:
-        expect_columns(r, s, 0, line, s->begin, s->end);
+        if (op->p.gated.one_gate)
+            expect_columns(r, s, 0, line, 0, 1);
+        else
+            expect_columns(r, s, 0, line, s->begin, s->end);
         expect_columns(r, s, 1, line, s->begin, s->end);
         break;
     case OP_ATTENTION: {
@@ -120,6 +137,19 @@ static void expect_inputs(struct replay *r, const struct step *s, int line) {
         expect_columns(r, s, 2, line, s->head_begin * dim, s->head_end * dim);
         break;
     }
+    case OP_SLICE:
+        for (int column = s->begin; column < s->end; column++) {
+            int from = column / op->p.slice.n * op->p.slice.group + op->p.slice.first +
+                       column % op->p.slice.n;
+            expect_columns(r, s, 0, line, from, from + 1);
+        }
+        break;
+    case OP_CONV:
+        expect_columns(r, s, 0, line, s->begin, s->end);
+        break;
+    case OP_DELTA:
+        expect_delta_inputs(r, s, line);
+        break;
     case OP_ROWS:
         expect_columns(r, s, 0, row_token(r, line), s->begin, s->end);
         break;
@@ -359,6 +389,22 @@ static void check_experts(const struct replay_case *c, const struct program_step
     }
 }
 
+/* Filters and gates of just the part, and a state of its own. */
+static void check_state(const struct replay_case *c, const struct program_step *p, int op_index) {
+    const struct plan_part *part = part_on(c, op_index, p->device);
+    const struct graph_op *op = p->step.op;
+    assert_in_range(p->state, 0, c->program->n_states - 1);
+    const struct program_state *s = &c->program->states[p->state];
+    assert_int_equal(s->device, p->device);
+    assert_int_equal(s->op, op_index);
+    assert_int_equal(s->begin, part->begin);
+    assert_int_equal(s->end, part->end);
+    const int per = op->kind == OP_CONV ? op->p.conv.n_taps : 1;
+    check_shard(c, p->shard, p->device, op->weight, AXIS_COLS, part->begin * per, part->end * per);
+    if (op->kind == OP_DELTA)
+        check_shard(c, p->bias, p->device, op->bias, AXIS_COLS, part->begin, part->end);
+}
+
 static void check_steps(const struct replay_case *c, int *n_placed) {
     for (int i = 0; i < c->program->n_steps; i++) {
         const struct program_step *p = &c->program->steps[i];
@@ -373,9 +419,10 @@ static void check_steps(const struct replay_case *c, int *n_placed) {
                         p->step.op->p.route.n_experts);
         if (p->step.op->kind == OP_MATMUL) check_matmul(c, p, op_index);
         if (p->step.op->kind == OP_ATTENTION) check_attention(c, p, op_index);
+        if (op_has_state(p->step.op)) check_state(c, p, op_index);
         if (p->step.op->kind == OP_EMBED)
             check_shard(c, p->shard, p->device, p->step.op->weight, AXIS_ROWS, 0, c->g->n_vocab);
-        if (p->step.op->kind == OP_NORM)
+        if (p->step.op->kind == OP_NORM && p->step.op->weight >= 0)
             check_shard(c, p->shard, p->device, p->step.op->weight, AXIS_COLS, 0,
                         p->step.op->p.norm.group);
     }

@@ -247,12 +247,14 @@ static void nothing_is_streamed_unasked(void **state) {
 /* ---- any plan ---- */
 
 static const struct tiny_shape shapes[] = {
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0, false, false},
-    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1, 0, 0, false, false},
-    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2, 0, 0, false, false},
-    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4, 0, 0, false, false},
-    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 5, 2, false, false},
-    {2, 6, 3, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 5, 2, true, true},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0, false, false, 0, false},
+    {2, 4, 4, 2, 8, 6, 5, DTYPE_F32, DTYPE_F32, false, true, 1, 0, 0, false, false, 0, false},
+    {3, 6, 3, 2, 10, 8, 7, DTYPE_F32, DTYPE_F32, true, true, 2, 0, 0, false, false, 0, false},
+    {1, 2, 1, 32, 64, 96, 40, DTYPE_Q8_0, DTYPE_F32, true, false, 4, 0, 0, false, false, 0, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 5, 2, false, false, 0, false},
+    {2, 6, 3, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 5, 2, true, true, 0, false},
+    {2, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 0, 0, false, false, 4, false},
+    {3, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, false, false, 1, 0, 0, false, false, 6, true},
 };
 
 static void random_open(struct lowered *l, uint64_t seed, plan_devices streaming, struct rng *rng) {
