@@ -29,58 +29,41 @@ static const struct dense_options dense_archs[] = {
 };
 
 struct dense {
-    struct binding *b;
     const struct dense_options *o;
     struct rope_params rope;
     struct experts_hparams experts;
 };
 
-static ats_status attention(struct dense *d, int layer, int *x) {
-    struct binding *b = d->b;
+static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
+    const struct dense *d = user;
     bool rope = !d->o->no_rope_every || (layer + 1) % d->o->no_rope_every != 0;
     struct attention_options o = {
         .rope = rope ? &d->rope : NULL, .fused = d->o->fused_qkv, .window = b->hp.sliding_window};
-    int h, y;
-    TRY(part_norm(b, "attn_norm", layer, *x, &h));
-    TRY(part_attention(b, &o, layer, h, &y));
-    if (d->o->post_norms) TRY(part_norm(b, "post_attention_norm", layer, y, &y));
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+    (void)x;
+    return part_attention(b, &o, layer, h, y);
 }
 
 /* Models with experts may have dense layers as well. */
-static ats_status feed_forward(struct dense *d, int layer, int *x) {
+static ats_status feed_forward(struct binding *b, const void *user, int layer, int h, int *x,
+                               int *y) {
     static const struct experts_options experts = {
         .gating = GATING_SOFTMAX, .normalise = true, .act = ACT_SILU};
-    const struct gated_options gated = {.fused = d->o->fused_up, .act = ACT_SILU};
-    struct binding *b = d->b;
-    int h, y;
-    TRY(part_norm(b, "ffn_norm", layer, *x, &h));
+    const struct dense *d = user;
+    (void)x;
     if (d->experts.n_experts > 0 && !bind_has(b, "blk.%d.ffn_gate.weight", layer))
-        TRY(experts_add(b, &experts, &d->experts, layer, h, &y));
-    else
-        TRY(part_gated(b, &gated, layer, h, &y));
-    if (d->o->post_norms) TRY(part_norm(b, "post_ffw_norm", layer, y, &y));
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+        return experts_add(b, &experts, &d->experts, layer, h, y);
+    return part_gated(b, &(struct gated_options){.fused = d->o->fused_up, .act = ACT_SILU}, layer,
+                      h, y);
 }
 
 ats_status arch_dense_build(struct binding *b, int *hidden, int *logits) {
-    struct dense d = {.b = b};
+    struct dense d = {.o = NULL};
     for (size_t i = 0; i < COUNT_OF(dense_archs); i++)
         if (strcmp(dense_archs[i].arch, b->file->arch) == 0) d.o = &dense_archs[i];
     REQUIRE(d.o);
     TRY(experts_read(b, &d.experts));
     TRY(rope_read(b, &(struct rope_options){.halves = d.o->rope_halves}, &d.rope));
-
-    int embedding, x;
-    TRY(part_embed(b, 1, &embedding, &x));
-    for (int layer = 0; layer < b->hp.n_layers; layer++) {
-        graph_layer(b->builder, layer);
-        TRY(attention(&d, layer, &x));
-        /* from the last feed-forward on, only rows whose result is wanted */
-        if (layer == b->hp.n_layers - 1) x = graph_rows(b->builder, x);
-        TRY(feed_forward(&d, layer, &x));
-    }
-    return part_head(b, embedding, x, hidden, logits);
+    const struct decoder_options o = {
+        .post_norms = d.o->post_norms, .mix = attention, .feed_forward = feed_forward, .user = &d};
+    return part_decoder(b, &o, hidden, logits);
 }

@@ -4,42 +4,35 @@
  */
 #include "model/parts.h"
 
-static ats_status feed_forward(struct binding *b, const struct experts_hparams *hp, int layer,
-                               int *x) {
-    static const struct experts_options experts = {
-        .gating = GATING_SIGMOID, .normalise = true, .act = ACT_SILU, .choice_bias = true};
-    int h, y;
-    TRY(part_norm(b, "post_attention_norm", layer, *x, &h));
-    if (!experts_in_layer(hp, layer)) {
-        TRY(part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, &y));
-    } else {
-        TRY(part_shared(b, hp, false, layer, h, x));
-        TRY(experts_add(b, &experts, hp, layer, h, &y));
-    }
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+struct glm4moe {
+    struct rope_params rope;
+    struct experts_hparams experts;
+};
+
+static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
+    const struct glm4moe *m = user;
+    (void)x;
+    return part_attention(b, &(struct attention_options){.rope = &m->rope}, layer, h, y);
 }
 
-static ats_status attention(struct binding *b, const struct rope_params *rope, int layer, int *x) {
-    int h, y;
-    TRY(part_norm(b, "attn_norm", layer, *x, &h));
-    TRY(part_attention(b, &(struct attention_options){.rope = rope}, layer, h, &y));
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+static ats_status feed_forward(struct binding *b, const void *user, int layer, int h, int *x,
+                               int *y) {
+    static const struct experts_options experts = {
+        .gating = GATING_SIGMOID, .normalise = true, .act = ACT_SILU, .choice_bias = true};
+    const struct glm4moe *m = user;
+    if (!experts_in_layer(&m->experts, layer))
+        return part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, y);
+    TRY(part_shared(b, &m->experts, false, layer, h, x));
+    return experts_add(b, &experts, &m->experts, layer, h, y);
 }
 
 ats_status arch_glm4moe_build(struct binding *b, int *hidden, int *logits) {
-    struct experts_hparams hp;
-    struct rope_params rope;
-    int embedding, x;
-    TRY(experts_need(b, &hp));
-    TRY(rope_read(b, &(struct rope_options){.halves = true}, &rope));
-    TRY(part_embed(b, 1, &embedding, &x));
-    for (int layer = 0; layer < b->hp.n_layers; layer++) {
-        graph_layer(b->builder, layer);
-        TRY(attention(b, &rope, layer, &x));
-        if (layer == b->hp.n_layers - 1) x = graph_rows(b->builder, x);
-        TRY(feed_forward(b, &hp, layer, &x));
-    }
-    return part_head(b, embedding, x, hidden, logits);
+    struct glm4moe m;
+    TRY(experts_need(b, &m.experts));
+    TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.rope));
+    const struct decoder_options o = {.ffn_norm = "post_attention_norm",
+                                      .mix = attention,
+                                      .feed_forward = feed_forward,
+                                      .user = &m};
+    return part_decoder(b, &o, hidden, logits);
 }

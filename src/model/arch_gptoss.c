@@ -7,37 +7,39 @@
 
 #define WINDOW_EVERY 2
 
-static ats_status layer_add(struct binding *b, const struct rope_params *rope,
-                            const struct experts_hparams *hp, int layer, int *x) {
-    static const struct experts_options experts = {
-        .gating = GATING_SOFTMAX_CHOSEN, .act = ACT_CLAMPED, .biases = true};
-    struct attention_options o = {.rope = rope,
+struct gptoss {
+    struct rope_params rope;
+    struct experts_hparams experts;
+};
+
+static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
+    const struct gptoss *m = user;
+    struct attention_options o = {.rope = &m->rope,
                                   .window = layer % WINDOW_EVERY == 0 ? b->hp.sliding_window : 0,
                                   .need_biases = true,
                                   .sinks = true};
-    int h, y;
-    TRY(part_norm(b, "attn_norm", layer, *x, &h));
-    TRY(part_attention(b, &o, layer, h, &y));
-    *x = graph_add(b->builder, *x, y);
-    if (layer == b->hp.n_layers - 1) *x = graph_rows(b->builder, *x);
-    TRY(part_norm(b, "post_attention_norm", layer, *x, &h));
-    TRY(experts_add(b, &experts, hp, layer, h, &y));
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+    (void)x;
+    return part_attention(b, &o, layer, h, y);
+}
+
+static ats_status feed_forward(struct binding *b, const void *user, int layer, int h, int *x,
+                               int *y) {
+    static const struct experts_options experts = {
+        .gating = GATING_SOFTMAX_CHOSEN, .act = ACT_CLAMPED, .biases = true};
+    const struct gptoss *m = user;
+    (void)x;
+    return experts_add(b, &experts, &m->experts, layer, h, y);
 }
 
 ats_status arch_gptoss_build(struct binding *b, int *hidden, int *logits) {
-    struct experts_hparams hp;
-    struct rope_params rope;
+    struct gptoss m;
     uint32_t window;
-    int embedding, x;
     TRY(gguf_get_u32(b->file, ".attention.sliding_window", &window)); /* hp has 0 for too large */
-    TRY(experts_need(b, &hp));
-    TRY(rope_read(b, &(struct rope_options){.halves = true}, &rope));
-    TRY(part_embed(b, 1, &embedding, &x));
-    for (int layer = 0; layer < b->hp.n_layers; layer++) {
-        graph_layer(b->builder, layer);
-        TRY(layer_add(b, &rope, &hp, layer, &x));
-    }
-    return part_head(b, embedding, x, hidden, logits);
+    TRY(experts_need(b, &m.experts));
+    TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.rope));
+    const struct decoder_options o = {.ffn_norm = "post_attention_norm",
+                                      .mix = attention,
+                                      .feed_forward = feed_forward,
+                                      .user = &m};
+    return part_decoder(b, &o, hidden, logits);
 }

@@ -12,47 +12,38 @@
 #define TEMP_LENGTH           8192
 #define EXPERTS_WITHOUT_NORMS 128 /* the model of so many experts does not norm q and k */
 
-static ats_status attention(struct binding *b, const struct rope_params *rope,
-                            const struct experts_hparams *hp, int layer, int *x) {
+struct llama4 {
+    struct rope_params rope;
+    struct experts_hparams experts;
+};
+
+static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
+    const struct llama4 *m = user;
     const struct attention_options full = {.temp_scale = TEMP_SCALE, .temp_length = TEMP_LENGTH};
-    const struct attention_options local = {
-        .rope = rope, .chunk = CHUNK, .norm_turned = hp->n_experts != EXPERTS_WITHOUT_NORMS};
+    const struct attention_options local = {.rope = &m->rope,
+                                            .chunk = CHUNK,
+                                            .norm_turned =
+                                                m->experts.n_experts != EXPERTS_WITHOUT_NORMS};
     bool is_full = (layer + 1) % FULL_EVERY == 0;
-    int h, y;
-    TRY(part_norm(b, "attn_norm", layer, *x, &h));
-    TRY(part_attention(b, is_full ? &full : &local, layer, h, &y));
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+    (void)x;
+    return part_attention(b, is_full ? &full : &local, layer, h, y);
 }
 
-static ats_status feed_forward(struct binding *b, const struct experts_hparams *hp, int layer,
-                               int *x) {
+static ats_status feed_forward(struct binding *b, const void *user, int layer, int h, int *x,
+                               int *y) {
     static const struct experts_options experts = {
         .gating = GATING_SIGMOID, .act = ACT_SILU, .scale_input = true};
-    int h, y;
-    TRY(part_norm(b, "ffn_norm", layer, *x, &h));
-    if (!experts_in_layer(hp, layer)) {
-        TRY(part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, &y));
-    } else {
-        TRY(part_shared(b, hp, false, layer, h, x));
-        TRY(experts_add(b, &experts, hp, layer, h, &y));
-    }
-    *x = graph_add(b->builder, *x, y);
-    return ATS_OK;
+    const struct llama4 *m = user;
+    if (!experts_in_layer(&m->experts, layer))
+        return part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, y);
+    TRY(part_shared(b, &m->experts, false, layer, h, x));
+    return experts_add(b, &experts, &m->experts, layer, h, y);
 }
 
 ats_status arch_llama4_build(struct binding *b, int *hidden, int *logits) {
-    struct experts_hparams hp;
-    struct rope_params rope;
-    int embedding, x;
-    TRY(experts_need(b, &hp));
-    TRY(rope_read(b, &(struct rope_options){.halves = false}, &rope));
-    TRY(part_embed(b, 1, &embedding, &x));
-    for (int layer = 0; layer < b->hp.n_layers; layer++) {
-        graph_layer(b->builder, layer);
-        TRY(attention(b, &rope, &hp, layer, &x));
-        if (layer == b->hp.n_layers - 1) x = graph_rows(b->builder, x);
-        TRY(feed_forward(b, &hp, layer, &x));
-    }
-    return part_head(b, embedding, x, hidden, logits);
+    struct llama4 m;
+    TRY(experts_need(b, &m.experts));
+    TRY(rope_read(b, &(struct rope_options){.halves = false}, &m.rope));
+    const struct decoder_options o = {.mix = attention, .feed_forward = feed_forward, .user = &m};
+    return part_decoder(b, &o, hidden, logits);
 }
