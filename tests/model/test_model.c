@@ -124,6 +124,8 @@ static void close_variant(struct variant *v) {
 #define GPTOSS   "models/gptoss/gptoss-mxfp4.gguf"
 #define GLM4MOE  "models/glm4moe/glm4moe-f32.gguf"
 #define LLAMA4   "models/llama4/llama4-f32.gguf"
+#define QWEN35   "models/qwen35/qwen35-f16.gguf"
+#define QWEN35M  "models/qwen35moe/qwen35moe-mtp-f16.gguf"
 
 /* The variant is refused with this status and a text that contains `part`. False: no oracles. */
 static bool refused(const char *oracle, struct change c, ats_status want, const char *part) {
@@ -287,7 +289,7 @@ static void each_missing_key_is_named(void **state) {
                  {QWEN3MOE, "qwen3moe"}, {"models/smollm3/smollm3-f32.gguf", "smollm3"},
                  {GLM4, "glm4"},         {GEMMA3, "gemma3"},
                  {GPTOSS, "gpt-oss"},    {GLM4MOE, "glm4moe"},
-                 {LLAMA4, "llama4"}};
+                 {LLAMA4, "llama4"},     {QWEN35, "qwen35"}};
     for (size_t i = 0; i < COUNT_OF(files); i++)
         for (size_t j = 0; j < COUNT_OF(suffixes); j++) {
             char key[128];
@@ -542,6 +544,29 @@ static void llama4_s_layers_alternate(void **state) {
     close_variant(&v);
 }
 
+/* Of the delta net, each by its name; what they say together must fit. */
+static void keys_of_recurrent_layers_are_checked(void **state) {
+    (void)state;
+    static const char *const needed[] = {"qwen35.ssm.conv_kernel", "qwen35.ssm.state_size",
+                                         "qwen35.ssm.group_count", "qwen35.ssm.time_step_rank",
+                                         "qwen35.ssm.inner_size"};
+    for (size_t i = 0; i < COUNT_OF(needed); i++) {
+        if (!refused(QWEN35, (struct change){.drop_key = needed[i]}, ATS_BAD_FILE, needed[i]))
+            skip();
+        refused(QWEN35, (struct change){.u32_key = needed[i], .u32 = 0}, ATS_BAD_FILE, needed[i]);
+        refused(QWEN35, (struct change){.u32_key = needed[i], .u32 = UINT32_MAX}, ATS_BAD_FILE,
+                needed[i]);
+    }
+    refused(QWEN35, (struct change){.u32_key = "qwen35.ssm.group_count", .u32 = 3}, ATS_BAD_FILE,
+            "do not fit");
+    refused(QWEN35, (struct change){.u32_key = "qwen35.ssm.conv_kernel", .u32 = 3}, ATS_BAD_FILE,
+            "ssm_conv1d");
+    refused(QWEN35, (struct change){.u32_key = "qwen35.full_attention_interval", .u32 = 0},
+            ATS_BAD_FILE, "full_attention_interval");
+    accepted(QWEN35, (struct change){.drop_key = "qwen35.attention.recurrent_layers"});
+    accepted(QWEN35, (struct change){.drop_key = "qwen35.full_attention_interval"});
+}
+
 /* ---- tensors ---- */
 
 /* Tensors that may be left out: the head is then tied, rotary scaling then none, a bias or norm
@@ -554,6 +579,9 @@ static bool is_optional(const char *oracle, const char *name) {
     if (strcmp(oracle, GEMMA3) == 0 && strstr(name, "_norm")) return false;
     if (strcmp(oracle, GPTOSS) == 0 && strstr(name, ".bias")) return false;
     if (strstr(name, "exp_probs_b")) return false;
+    if (strcmp(oracle, QWEN35) == 0 && strcmp(name, "output.weight") != 0) return false;
+    if (strcmp(oracle, QWEN35M) == 0 && strcmp(name, "output.weight") != 0)
+        return strncmp(name, "blk.4.", 6) == 0; /* predicts further tokens: idle */
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         const char *at = strstr(name, parts[i]);
         if (at && (i > 0 || at == name)) return true;
@@ -563,8 +591,8 @@ static bool is_optional(const char *oracle, const char *name) {
 
 static void each_missing_tensor_is_named(void **state) {
     (void)state;
-    static const char *const oracles[] = {LLAMA, QWEN2,  QWEN3,  PHI3,    MIXTRAL, QWEN3MOE,
-                                          GLM4,  GEMMA3, GPTOSS, GLM4MOE, LLAMA4};
+    static const char *const oracles[] = {LLAMA,  QWEN2,  QWEN3,   PHI3,   MIXTRAL, QWEN3MOE, GLM4,
+                                          GEMMA3, GPTOSS, GLM4MOE, LLAMA4, QWEN35,  QWEN35M};
     for (size_t i = 0; i < COUNT_OF(oracles); i++) {
         struct variant whole;
         ats_status status;
@@ -679,6 +707,7 @@ int main(void) {
         cmocka_unit_test(keys_of_routing_are_checked),
         cmocka_unit_test(layers_of_further_tokens_are_left_out),
         cmocka_unit_test(llama4_s_layers_alternate),
+        cmocka_unit_test(keys_of_recurrent_layers_are_checked),
         cmocka_unit_test(each_missing_tensor_is_named),
         cmocka_unit_test(a_renamed_tensor_is_missing),
         cmocka_unit_test(wrong_shapes_are_named_with_both),
