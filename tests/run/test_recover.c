@@ -8,9 +8,11 @@
 #ifdef RECOVER_FROM_VULKAN
 #define LOSE "ATSINFER_VK_LOSE_SUBMISSION"
 static const char *const devices[] = {"vulkan", "cpu,vulkan"};
+#define MAX_LOSE 20
 #else
-#define LOSE "ATSINFER_SIM_LOSE_SUBMISSION"
+#define LOSE     "ATSINFER_SIM_LOSE_SUBMISSION"
 static const char *const devices[] = {"sim:cpu,sim:gpu", "sim:chaos,sim:chaos,sim:chaos"};
+#define MAX_LOSE 400
 #endif
 
 #define BOUND 1e-3
@@ -92,7 +94,7 @@ static void a_lost_device_changes_no_token(void **state) {
         size_t n = (size_t)N_RESULTS * (size_t)vocab_of(path);
         float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
         run(path, "cpu", 0, want);
-        for (int lose = 1; lose < 400; lose = lose < 4 ? lose + 1 : lose * 2 + 1) {
+        for (int lose = 1; lose < MAX_LOSE; lose = lose < 4 ? lose + 1 : lose * 2 + 1) {
             snprintf(nth, sizeof nth, "%d", lose);
             memset(got, 0, n * sizeof *got);
             setenv(LOSE, nth, 1);
@@ -147,6 +149,27 @@ static void a_loss_is_said_once(void **state) {
 }
 
 #ifdef RECOVER_FROM_VULKAN
+/* A submission that never ends. */
+static void a_device_that_does_not_answer_is_lost(void **state) {
+    (void)state;
+    char path[512], name[128];
+    snprintf(name, sizeof name, "models/%s", models[0]);
+    if (!test_shared_path(path, sizeof path, name)) skip();
+    size_t n = (size_t)N_RESULTS * (size_t)vocab_of(path);
+    float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
+    run(path, "cpu", 0, want);
+    setenv("ATSINFER_VK_TIMEOUT_MS", "1500", 1);
+    for (int i = 0; i < 2; i++) {
+        setenv("ATSINFER_VK_HANG_SUBMISSION", i ? "9" : "1", 1);
+        assert_int_equal(run(path, devices[i], 0, got), 1);
+        double d = test_max_abs_diff(got, want, n);
+        if (!(d <= BOUND)) fail_msg("on %s, a logit differs by %g", devices[i], d);
+    }
+    setenv("ATSINFER_VK_HANG_SUBMISSION", "0", 1);
+    setenv("ATSINFER_VK_TIMEOUT_MS", "0", 1);
+    free(want), free(got);
+}
+
 static bool has_device(const char *path) {
     ats_options options = agree_options(path);
     options.devices = "vulkan";
@@ -167,6 +190,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_device_changes_no_token),
         cmocka_unit_test(a_loss_is_said_once),
+#ifdef RECOVER_FROM_VULKAN
+        cmocka_unit_test(a_device_that_does_not_answer_is_lost),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

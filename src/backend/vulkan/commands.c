@@ -88,6 +88,7 @@ static VkResult queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo
                              uint32_t n) {
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
+    if (v->hang_submission && --v->hang_submission == 0) return VK_SUCCESS; /* it never ends */
     uint64_t start = v->timed ? clock_ns() : 0;
     VkResult result = v->f.QueueSubmit(queue, n, info, VK_NULL_HANDLE);
     if (v->timed) v->counters.driver_ns += clock_ns() - start;
@@ -177,7 +178,11 @@ ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
     VkResult result;
     do { /* a device that was lost answers with an error, one that works with patience */
         result = v->f.WaitSemaphores(v->device, &info, NAP_NS);
-    } while (result == VK_TIMEOUT);
+        v->hung |= result == VK_TIMEOUT && v->timeout_ns && clock_ns() - start > v->timeout_ns;
+    } while (result == VK_TIMEOUT && !v->hung);
+    if (result == VK_TIMEOUT)
+        return fail(ATS_DEVICE, "vulkan: %s has not answered for %.1f s and counts as lost",
+                    v->name, (double)v->timeout_ns / 1e9);
     if (result < 0) return vk_fail(result, "waiting for the device");
     return ATS_OK;
 }

@@ -166,6 +166,10 @@ ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes, struct 
 }
 
 void vk_block_close(struct vulkan *v, struct vk_block *b) {
+    if (v->hung) {
+        *b = (struct vk_block){0};
+        return;
+    }
     if (b->buffer) v->f.DestroyBuffer(v->device, b->buffer, NULL);
     if (b->memory) v->f.FreeMemory(v->device, b->memory, NULL); /* unmaps it */
     if (b->counted) v->device_bytes -= b->bytes;

@@ -269,6 +269,7 @@ void vk_segment_free(struct backend *backend, struct backend_segment *s) {
     struct vulkan *v = vulkan_of(backend);
     if (!s) return;
     vk_idle(v);
+    if (v->hung) return; /* the device may still use it */
     pthread_mutex_lock(&v->queue_lock);
     for (int i = 0; i < N_VARIANTS; i++) {
         struct vk_commands *list = &s->commands[i];

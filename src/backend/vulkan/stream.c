@@ -58,6 +58,7 @@ ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weight
 void vk_copy_free(struct backend *b, struct backend_copy *c) {
     struct vulkan *v = vulkan_of(b);
     vk_idle(v);
+    if (v->hung) return; /* the device may still use it */
     pthread_mutex_lock(&v->queue_lock);
     v->f.FreeCommandBuffers(v->device, v->copy_pool, 1, &c->commands);
     pthread_mutex_unlock(&v->queue_lock);

@@ -8,6 +8,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+/* Segments are cut so that each piece takes well below the seconds that drivers' watchdogs allow.
+ */
+#define TIMEOUT_MS 60000
+
 static uint64_t now(struct backend *b) {
     (void)b;
     return clock_ns();
@@ -348,7 +352,8 @@ void vk_idle(struct vulkan *v) {
         pthread_cond_wait(&v->changed, &v->lock);
     pthread_mutex_unlock(&v->lock);
     pthread_mutex_lock(&v->queue_lock);
-    v->f.DeviceWaitIdle(v->device); /* an error changes nothing for what is freed now */
+    /* an error changes nothing for what is freed now */
+    if (!v->hung) v->f.DeviceWaitIdle(v->device);
     pthread_mutex_unlock(&v->queue_lock);
 }
 
@@ -385,7 +390,7 @@ static void close_thread(struct vulkan *v) {
 }
 
 static void close_device(struct vulkan *v) {
-    if (!v->device || !v->f.DeviceWaitIdle) return;
+    if (!v->device || !v->f.DeviceWaitIdle || v->hung) return;
     v->f.DeviceWaitIdle(v->device); /* an error changes nothing here */
     vk_commands_close(v);
     vk_pipelines_close(v);
@@ -407,7 +412,7 @@ static void close_backend(struct backend *b) {
     struct vulkan *v = vulkan_of(b);
     close_thread(v);
     close_device(v);
-    vk_instance_close(&v->instance);
+    if (!v->hung) vk_instance_close(&v->instance);
     while (v->spare) {
         struct vk_job *job = v->spare;
         v->spare = job->next;
@@ -544,6 +549,11 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->tiles = !software && has_large_tiles(&v->gpu.properties.limits, v->split);
     v->fail_allocation = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
+    v->hang_submission = vk_switch("ATSINFER_VK_HANG_SUBMISSION");
+    uint64_t timeout_ms =
+        vk_switch("ATSINFER_VK_TIMEOUT_MS"); /* a software device takes its time */
+    if (!timeout_ms && v->gpu.kind != GPU_SOFTWARE) timeout_ms = TIMEOUT_MS;
+    v->timeout_ns = timeout_ms * 1000000;
     v->no_barriers = vk_disabled("barriers");
     v->no_first_barriers = vk_disabled("first-barriers");
     v->no_arrivals = vk_disabled("arrivals");

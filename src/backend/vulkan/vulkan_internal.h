@@ -243,9 +243,11 @@ struct vulkan {
     size_t cached_bytes;   /* of it that came from the file */
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
-    uint64_t fail_allocation, lose_submission; /* test switches: the n-th one from now */
-    bool no_barriers, no_first_barriers;       /* test switches, */
-    bool no_arrivals, no_releases;             /* and these */
+    uint64_t fail_allocation, lose_submission, hang_submission; /* test switches: the n-th one */
+    uint64_t timeout_ns; /* of a wait for the device; 0: none */
+    _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
+    bool no_barriers, no_first_barriers; /* test switches, */
+    bool no_arrivals, no_releases;       /* and these */
     int lanes;  /* of a work-group that is free to choose; a power of two */
     int split;  /* lanes that share a row of a packed product */
     bool tiles; /* there are large ones */
