@@ -176,16 +176,22 @@ static int64_t gpu_budget(struct choosing *c, struct backend *gpu) {
 
 /* ---- rules ---- */
 
-/* What the GPU lacks, for each op. Operators that no plan places are computed where their inputs
- * are: then it is the ones before them that must not be there. */
+/* What the GPU lacks, for each op. Operators that no plan places are computed where their result is
+ * needed or where their inputs are: then what comes after and before them must not be there. */
 static const char *const *find_lacking(struct arena *arena, const struct graph *g,
                                        struct backend *gpu) {
     const char **lacking = ARENA_ARRAY(arena, const char *, g->n_ops);
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        lacking[i] = gpu->fn->lacks(gpu, g, op);
+        for (int j = 0; j < op->n_in && !lacking[i]; j++) {
+            int before = g->values[op->in[j]].producer;
+            if (!op_is_placed(&g->ops[before])) lacking[i] = lacking[before];
+        }
+    }
     for (int i = g->n_ops - 1; i >= 0; i--) {
         const struct graph_op *op = &g->ops[i];
-        if (!lacking[i]) lacking[i] = gpu->fn->lacks(gpu, g, op);
-        if (!lacking[i] || op_is_placed(op)) continue;
-        for (int j = 0; j < op->n_in; j++)
+        for (int j = 0; lacking[i] && !op_is_placed(op) && j < op->n_in; j++)
             lacking[g->values[op->in[j]].producer] = lacking[i];
     }
     return lacking;
