@@ -141,6 +141,36 @@ static void missing_waits_of_streaming_are_reported(void **state) {
     }
 }
 
+/* What the device lacks (recurrent layers, gates of one column) stays on the CPU by itself, with
+ * what must be beside it. */
+static void plans_by_rules_change_nothing(void **state) {
+    (void)state;
+    enum { N = 20 };
+    static const char *const files[] = {"qwen3moe/qwen3moe-f32.gguf",
+                                        "qwen3next/qwen3next-f16.gguf",
+                                        "qwen35moe/qwen35moe-f16.gguf"};
+    static const char *const layers[] = {"all", "2"};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        char name[128], path[512];
+        snprintf(name, sizeof name, "models/%s", files[i]);
+        if (!test_shared_path(path, sizeof path, name)) skip();
+        int32_t ids[N];
+        float *want = agree_plain(path, ids, N);
+        for (size_t j = 0; j < COUNT_OF(layers); j++) {
+            ats_options options = agree_options(path);
+            options.devices = "cpu,vulkan";
+            options.gpu_layers = layers[j];
+            ats_engine *e = agree_open(&options);
+            float *got = agree_logits(e, ids, N, 0);
+            double d = test_max_abs_diff(got, want, N * (size_t)agree_vocab(e));
+            if (!(d <= BOUND)) fail_msg("%s, %s layers: differs by %g", path, layers[j], d);
+            free(got);
+            ats_engine_close(e);
+        }
+        free(want);
+    }
+}
+
 /* ---- against numbers that are not ours ---- */
 
 struct oracle {
@@ -264,6 +294,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_plans_change_nothing),
         cmocka_unit_test(missing_waits_of_streaming_are_reported),
+        cmocka_unit_test(plans_by_rules_change_nothing),
         cmocka_unit_test(whole_models_agree_with_their_oracles),
         cmocka_unit_test(every_quantised_type_agrees_with_its_oracle),
         cmocka_unit_test(memory_that_a_device_lacks_is_an_error),
