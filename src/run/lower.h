@@ -40,7 +40,8 @@ struct program_step {
     int transfer; /* that brings its weights, -1 */
 };
 /* Streamed shards on their way to a device: those of consecutive steps, as many as are not larger
- * than the largest of the device. Its shards stand in the slot in their order in the program. */
+ * than the largest of the device, in about equal lots. They stand in the slot in their order in the
+ * program. */
 struct program_transfer {
     int device;
     int slot;    /* of the device; transfers take them in turn */

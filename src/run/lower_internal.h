@@ -40,11 +40,10 @@ struct lowering {
     size_t cap_shards, cap_kvs, cap_states, cap_transfers;
     int logits_buffer;
     struct stream {
-        int64_t slot_bytes; /* as the file has them: the largest part that is streamed */
-        int64_t used;       /* of the transfer that is being filled */
-        int transfer;       /* that one, -1 */
-        int n;              /* transfers */
-    } * streams;            /* (n_devices) */
+        int transfer;     /* that is being filled, -1 */
+        int n;            /* transfers so far */
+    } * streams;          /* (n_devices) */
+    bool *opens_transfer; /* (plan->n_parts) it is the first of one */
 };
 
 /* lower_stream.c */

@@ -166,7 +166,7 @@ static void close_hole(const struct hole *h) {
 /* ---- every wait ---- */
 
 enum {
-    MAX_ROUNDS = 1000,     /* in which a needed wait must show */
+    MAX_ROUNDS = 20000,    /* in which a needed wait must show; an expert may be chosen seldom */
     REDUNDANT_ROUNDS = 24, /* in which a redundant one must not */
     BUCKETS = 10,
 };
