@@ -112,7 +112,8 @@ static void check_bits(const char *path, int n_slots, bool no_repack) {
     assert_int_equal(executor_program(resident.executor)->n_transfers, 0);
     struct executor_ledger l;
     executor_ledger(streamed.executor, 0, &l);
-    assert_true(l.slot_bytes > 0 && l.streamed_bytes + l.pageable_bytes > l.slot_bytes / p->n_slots[0]);
+    assert_true(l.slot_bytes > 0 &&
+                l.streamed_bytes + l.pageable_bytes > l.slot_bytes / p->n_slots[0]);
     assert_true(l.streamed_bytes == 0 || l.pageable_bytes == 0);
     for (size_t i = 0; i < COUNT_OF(n_tokens); i++) {
         const float *want = run_round(&resident, n_tokens[i]);
@@ -209,8 +210,20 @@ static void copies_hide_behind_computing_and_it_behind_them(void **state) {
 }
 #endif
 
+#ifdef STREAM_ON_VULKAN
+static int n_messages; /* of the validation layer */
+
+static void count_messages(void *user, int level, const char *text) {
+    (void)user, (void)level;
+    if (!strstr(text, "vulkan validation")) return;
+    n_messages++;
+    print_error("%s\n", text);
+}
+#endif
+
 int main(void) {
 #ifdef STREAM_ON_VULKAN
+    ats_log_set(count_messages, NULL, 1);
     struct backend *b;
     const struct backend_options o = {.n_threads = 1};
     ats_status status = backend_open(DEVICE, &o, &b);
@@ -224,5 +237,9 @@ int main(void) {
         cmocka_unit_test(copies_hide_behind_computing_and_it_behind_them),
 #endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+#ifdef STREAM_ON_VULKAN
+    if (n_messages) failed = 1;
+#endif
+    return failed;
 }
