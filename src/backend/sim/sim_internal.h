@@ -95,7 +95,7 @@ struct sim_world {
     int n_segments; /* submitted and not done, of all devices */
     uint64_t now_ns;
     uint64_t lose_submission; /* test switch: the n-th one from now loses all devices */
-    ats_status lost; /* not OK: no device of the world works any more */
+    ats_status lost;          /* not OK: no device of the world works any more */
     char lost_text[256];
 };
 
