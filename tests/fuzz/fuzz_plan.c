@@ -9,8 +9,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 /* One layer, dense or of experts. */
 static const struct tiny_shape shapes[] = {
-    {1, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0, false, false, 0},
-    {1, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false, 0},
+    {1, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, false, 1, 0, 0, false, false, 0, false},
+    {1, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false, 0, false},
 };
 
 static void try_graph(const struct plan_file *f, const struct tiny_shape *shape) {

@@ -4,9 +4,10 @@
 #include "tiny_graph.h"
 
 static const struct tiny_shape shapes[] = {
-    {1, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1, 0, 0, false, false, 0},
-    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16, 0, 0, false, false, 0},
-    {2, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false, 0},
+    {1, 4, 2, 4, 12, 10, 9, DTYPE_F32, DTYPE_F32, true, true, 1, 0, 0, false, false, 0, false},
+    {2, 9, 3, 64, 576, 1536, 640, DTYPE_Q4_1, DTYPE_Q6_K, false, false, 16, 0, 0, false, false, 0,
+     false},
+    {2, 4, 2, 16, 64, 32, 33, DTYPE_F32, DTYPE_F32, false, false, 1, 6, 2, false, false, 0, false},
 };
 static const char *const devices[] = {"cpu", "cpu#2", "gpu"};
 enum { N_DEVICES = 3, STREAMING = 1 << 2 };

@@ -5,9 +5,9 @@
 #include "tiny_graph.h"
 
 static const struct tiny_shape dense = {3,     4,     2, 4, 12, 10,    9,     DTYPE_F32, DTYPE_F32,
-                                        false, false, 1, 0, 0,  false, false, 0};
+                                        false, false, 1, 0, 0,  false, false, 0,         false};
 static const struct tiny_shape moe = {4,     4,     2, 16, 64, 32,    33,    DTYPE_F32, DTYPE_F32,
-                                      false, false, 1, 6,  2,  false, false, 0};
+                                      false, false, 1, 6,  2,  false, false, 0,         false};
 
 enum { CPU, GPU };
 
