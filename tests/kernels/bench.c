@@ -151,70 +151,6 @@ static void bench_type(struct check *c, enum dtype type) {
     bench_shape(c, type, width, wide, 512, false);
 }
 
-struct bench_heads {
-    const struct kernels *k;
-    enum kv_type type;
-    int head_dim, n_q, n_keys;
-    size_t row_bytes;
-    uint8_t *kv;
-    float *q, *scores, *acc;
-};
-
-static void scores_once(void *context, int call) {
-    struct bench_heads *h = context;
-    (void)call;
-    h->k->attn_scores[h->type](h->q, h->head_dim, h->n_q, h->kv, h->n_keys, h->head_dim, 0.125f,
-                               h->scores, h->n_keys);
-}
-
-static void values_once(void *context, int call) {
-    struct bench_heads *h = context;
-    (void)call;
-    h->k->attn_values[h->type](h->scores, h->n_keys, h->n_q, h->kv, h->row_bytes, h->n_keys,
-                               h->head_dim, h->acc, h->head_dim);
-}
-
-static void exp_once(void *context, int call) {
-    struct bench_heads *h = context;
-    (void)call;
-    for (int j = 0; j < h->n_q; j++)
-        h->scores[j * h->n_keys] += h->k->exp_sum(h->scores + j * h->n_keys, h->n_keys, 1.0f);
-}
-
-static void bench_line(struct check *c, const char *name, const struct bench_heads *h, double ns,
-                       double ops) {
-    printf("%-8s %-20s head_dim %d, %d queries, %d keys %11.0f ns %7.1f GOP/s\n", c->isa_name, name,
-           h->head_dim, h->n_q, h->n_keys, ns, ops / ns);
-}
-
-static void bench_heads(struct check *c, enum kv_type type, int head_dim, int n_q) {
-    struct bench_heads h = {.k = c->isa,
-                            .type = type,
-                            .head_dim = head_dim,
-                            .n_q = n_q,
-                            .n_keys = 64,
-                            .row_bytes = kv_row_bytes(type, head_dim)};
-    h.kv = aligned_memory(h.row_bytes * (size_t)h.n_keys);
-    h.q = aligned_memory((size_t)(n_q * head_dim) * sizeof(float));
-    h.acc = aligned_memory((size_t)(n_q * head_dim) * sizeof(float));
-    h.scores = aligned_memory((size_t)(n_q * h.n_keys) * sizeof(float));
-    data_floats(c, DATA_RANDOM, h.q, (size_t)(n_q * head_dim));
-    for (int i = 0; i < h.n_keys; i++)
-        c->ref->kv_store[type](h.q, h.kv + (size_t)i * h.row_bytes, head_dim);
-    double ops = 2.0 * n_q * h.n_keys * head_dim;
-    static const char *const names[KV_TYPE_COUNT] = {"f32", "f16", "q8_0"};
-    char name[32];
-    snprintf(name, sizeof name, "attn_scores/%s", names[type]);
-    bench_line(c, name, &h, bench_ns(scores_once, &h), ops);
-    snprintf(name, sizeof name, "attn_values/%s", names[type]);
-    bench_line(c, name, &h, bench_ns(values_once, &h), ops);
-    if (type == KV_F32) bench_line(c, "exp_sum", &h, bench_ns(exp_once, &h), n_q * h.n_keys);
-    free(h.kv);
-    free(h.q);
-    free(h.acc);
-    free(h.scores);
-}
-
 struct bench_quantise {
     const struct kernels *k;
     struct q8_rows out;
@@ -248,12 +184,7 @@ void bench_all(struct check *c) {
         if (check_kernel(c, true, "matmul_f32/%s", dtype_name((enum dtype)type)))
             bench_type(c, (enum dtype)type);
     }
-    if (check_kernel(c, true, "attention")) {
-        for (int type = 0; type < KV_TYPE_COUNT; type++) {
-            bench_heads(c, (enum kv_type)type, 64, 3);
-            bench_heads(c, (enum kv_type)type, 64, 96);
-            bench_heads(c, (enum kv_type)type, 128, 4);
-        }
-    }
+    bench_products_float(c);
+    bench_attention(c);
     if (check_kernel(c, true, "quantise_q8")) bench_convert(c);
 }

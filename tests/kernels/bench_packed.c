@@ -9,94 +9,6 @@
 
 #include "backend/packed.h"
 
-static void *memory_new(size_t bytes) {
-    void *p = aligned_alloc(PACK_ALIGN, round_up(max_size(bytes, 1), PACK_ALIGN));
-    REQUIRE(p);
-    memset(p, 0, bytes);
-    return p;
-}
-
-/* ---- Limits ---- */
-
-struct stream {
-    const uint64_t *from;
-    uint8_t *to;
-    size_t bytes;
-    uint64_t sum;
-};
-
-static void read_once(void *context, int call) {
-    struct stream *s = context;
-    (void)call;
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i < s->bytes / 8; i += 8) {
-        for (int j = 0; j < 8; j++)
-            sum[j] |= s->from[i + (size_t)j];
-    }
-    for (int j = 0; j < 8; j++)
-        s->sum |= sum[j];
-}
-
-/* GB/s that one thread reads from memory. Measured anew at each call: machines change their mind.
- */
-static double read_gbs(void) {
-    static struct stream s;
-    if (!s.bytes) {
-        s.bytes = 4 * bench_llc_bytes();
-        s.from = memory_new(s.bytes);
-    }
-    return (double)s.bytes / bench_ns(read_once, &s);
-}
-
-#if defined __x86_64__
-/* 12 chains of 100 rounds. */
-static void peak_avx512(void *context, int call) {
-    (void)context;
-    (void)call;
-    for (int i = 0; i < 100; i++)
-        __asm__ volatile(
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm0\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm1\n\t"
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm2\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm3\n\t"
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm4\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm5\n\t"
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm6\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm7\n\t"
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm8\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm9\n\t"
-            "vpdpbusd %%zmm30, %%zmm31, %%zmm10\n\tvpdpbusd %%zmm30, %%zmm31, %%zmm11"
-            :
-            :
-            : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-              "xmm10", "xmm11");
-}
-
-/* The same, 32 products at a time in three instructions. Kernels may pass it: where weights have
- * few bits, sums are widened seldom. */
-static void peak_avx2(void *context, int call) {
-    (void)context;
-    (void)call;
-#define STEP(acc, spare)                                                                           \
-    "vpmaddubsw %%ymm15, %%ymm14, %%ymm" #spare "\n\tvpmaddwd %%ymm13, %%ymm" #spare               \
-    ", %%ymm" #spare "\n\tvpaddd %%ymm" #spare ", %%ymm" #acc ", %%ymm" #acc "\n\t"
-    for (int i = 0; i < 100; i++)
-        __asm__ volatile(STEP(0, 6) STEP(1, 7) STEP(2, 8) STEP(3, 9) STEP(4, 10) STEP(5, 11)
-                             STEP(0, 6) STEP(1, 7) STEP(2, 8) STEP(3, 9) STEP(4, 10) STEP(5, 11)
-                         :
-                         :
-                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                           "xmm9", "xmm10", "xmm11");
-#undef STEP
-}
-#endif
-
-/* GOP/s of the instruction set's integer dot products alone; 0 if nobody wrote the loop. */
-static double peak_gops(const struct check *c) {
-#if defined __x86_64__
-    if (strcmp(c->isa_name, "avx512") == 0)
-        return 2.0 * 64 * 12 * 100 / bench_ns(peak_avx512, NULL);
-    if (strcmp(c->isa_name, "avx2") == 0) return 2.0 * 32 * 12 * 100 / bench_ns(peak_avx2, NULL);
-#endif
-    (void)c;
-    return 0;
-}
-
 /* ---- Products ---- */
 
 struct product {
@@ -138,14 +50,14 @@ static struct product product_new(struct check *c, enum dtype type, int n_rows, 
     p.raw_bytes = (size_t)n_rows * (size_t)dtype_row_bytes(type, n_cols);
     p.packed_bytes = pack_bytes(type, n_rows, n_cols);
     p.n_matrices = stream ? (int)(3 * bench_llc_bytes() / p.packed_bytes) + 1 : 1;
-    p.raw = memory_new(p.raw_bytes * (size_t)p.n_matrices);
-    p.packed = memory_new(p.packed_bytes * (size_t)p.n_matrices);
+    p.raw = bench_memory(p.raw_bytes * (size_t)p.n_matrices);
+    p.packed = bench_memory(p.packed_bytes * (size_t)p.n_matrices);
     data_weights(c, DATA_RANDOM, type, p.raw, (int64_t)n_rows * n_cols);
     for (int i = 0; i < p.n_matrices; i++) {
         if (i) memcpy(p.raw + (size_t)i * p.raw_bytes, p.raw, p.raw_bytes);
         pack_once(&p, i);
     }
-    p.scratch = memory_new(matmul_scratch_bytes(n_cols));
+    p.scratch = bench_memory(matmul_scratch_bytes(n_cols));
     return p;
 }
 
@@ -157,14 +69,14 @@ static void product_free(struct product *p) {
 
 /* ns of a product with n_tokens. */
 static double product_ns(struct check *c, struct product *p, bench_fn *fn, int n_tokens) {
-    void *memory = memory_new(q8_rows_bytes(p->n_cols, n_tokens));
+    void *memory = bench_memory(q8_rows_bytes(p->n_cols, n_tokens));
     size_t n = (size_t)n_tokens * (size_t)p->n_cols;
-    float *x = memory_new(n * sizeof *x);
+    float *x = bench_memory(n * sizeof *x);
     p->n_tokens = n_tokens;
     p->q = q8_rows_at(memory, p->n_cols, n_tokens);
     data_floats(c, DATA_RANDOM, x, n);
     c->ref->quantise_q8(x, p->n_cols, 0, n_tokens, &p->q);
-    p->out = memory_new((size_t)n_tokens * (size_t)p->n_rows * sizeof(float));
+    p->out = bench_memory((size_t)n_tokens * (size_t)p->n_rows * sizeof(float));
     double ns = bench_ns(fn, p);
     free(p->out);
     free(x);
@@ -175,7 +87,7 @@ static double product_ns(struct check *c, struct product *p, bench_fn *fn, int n
 /* A line of the table: 1, 4, 8 and 512 tokens. Memory's limit is measured on each. */
 static void bench_line(struct check *c, struct product *p, bool packed, double peak) {
     bench_fn *fn = packed ? packed_once : raw_once;
-    double bytes = (double)(packed ? p->packed_bytes : p->raw_bytes), read = read_gbs();
+    double bytes = (double)(packed ? p->packed_bytes : p->raw_bytes), read = bench_read_gbs();
     printf("%-8s %-24s %5d x %-5d", c->isa_name, c->kernel, p->n_rows, p->n_cols);
     for (int n_tokens = 1; n_tokens <= 8; n_tokens *= n_tokens == 1 ? 4 : 2) {
         double gbs = bytes / product_ns(c, p, fn, n_tokens);
@@ -210,9 +122,9 @@ void bench_products_q8(struct check *c) {
         if (!check_kernel(c, true, "matmul_%sq8/%s", packed ? "packed_" : "", dtype_name(type)))
             continue;
         if (!head) {
-            peak = peak_gops(c);
+            peak = bench_int8_gops(c);
             printf("%s, one thread: reads %.1f GB/s; int8 peak %.0f GOP/s (0: not known)\n",
-                   c->isa_name, read_gbs(), peak);
+                   c->isa_name, bench_read_gbs(), peak);
             printf("weights from memory; GB/s of them and share of a read beside it\n"
                    "%47s %13s %13s %13s %13s\n",
                    "", "1 token", "4 tokens", "8 tokens", "512: GOP/s");

@@ -75,6 +75,15 @@ double bench_ns(bench_fn *fn, void *context);
  * plus bytes written, GB/s. Measured once. */
 double bench_copy_gbs(void);
 size_t bench_llc_bytes(void);
+/* Zeroed memory for the caller to free, aligned as packed weights are. */
+void *bench_memory(size_t bytes);
+/* GB/s that one thread reads from memory. Measured anew at each call: machines change their mind.
+ */
+double bench_read_gbs(void);
+/* GOP/s of the instruction set's integer dot products alone, and GFLOP/s of its fma or (bf16) of
+ * its dot products of bf16; 0 if nobody wrote the loop. */
+double bench_int8_gops(const struct check *c);
+double bench_float_gflops(const struct check *c, bool bf16);
 
 /* Instruction sets that the processor lacks and this program brings a stand-in for (bits of
  * cpu_isa): check_kernels has none, check_kernels_emulated those of emulated_x86.c. */
@@ -91,3 +100,5 @@ void check_recurrent(struct check *c); /* short convolution, gated delta rule */
 void check_convert(struct check *c); /* quantise_q8, dequant, kv_store */
 void bench_all(struct check *c);
 void bench_products_q8(struct check *c); /* raw and packed */
+void bench_products_float(struct check *c);
+void bench_attention(struct check *c);
