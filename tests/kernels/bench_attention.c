@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/kv_layout.h"
+#include "base/file.h"
 
 #define PAGE 64 /* keys */
 
@@ -16,6 +17,7 @@ struct heads {
     int head_dim, n_q, n_pages;
     size_t row_bytes;
     uint8_t *kv; /* (n_pages, PAGE) of one head; serves as K and as V */
+    size_t kv_bytes;
     float *q, *scores, *acc;
 };
 
@@ -25,16 +27,20 @@ static const uint8_t *page_at(const struct heads *h, int call) {
     return h->kv + page * PAGE * h->row_bytes;
 }
 
+static const uint8_t *next_page(const struct heads *h, int call) {
+    return h->n_pages > 1 ? page_at(h, call + 1) : NULL;
+}
+
 static void scores_once(void *context, int call) {
     struct heads *h = context;
     h->k->attn_scores[h->type](h->q, h->head_dim, h->n_q, page_at(h, call), PAGE, h->head_dim,
-                               0.125f, h->scores, PAGE);
+                               0.125f, h->scores, PAGE, next_page(h, call));
 }
 
 static void values_once(void *context, int call) {
     struct heads *h = context;
     h->k->attn_values[h->type](h->scores, PAGE, h->n_q, page_at(h, call), h->row_bytes, PAGE,
-                               h->head_dim, h->acc, h->head_dim);
+                               h->head_dim, h->acc, h->head_dim, next_page(h, call));
 }
 
 static void exp_once(void *context, int call) {
@@ -47,10 +53,17 @@ static void exp_once(void *context, int call) {
 /* Pages with their numbers all alike: zeros and small ones would be another speed on some. */
 static struct heads heads_new(struct check *c, enum kv_type type, int head_dim, int n_q,
                               int n_pages) {
-    struct heads h = {c->isa, type, head_dim, n_q, n_pages, kv_row_bytes(type, head_dim),
-                      NULL,   NULL, NULL,     NULL};
+    struct heads h = {.k = c->isa,
+                      .type = type,
+                      .head_dim = head_dim,
+                      .n_q = n_q,
+                      .n_pages = n_pages,
+                      .row_bytes = kv_row_bytes(type, head_dim)};
     size_t page_bytes = PAGE * h.row_bytes;
-    h.kv = bench_memory(page_bytes * (size_t)n_pages);
+    void *memory; /* as the CPU backend has its cache: in huge pages where there are any */
+    REQUIRE(pages_alloc(page_bytes * (size_t)n_pages, &memory) == ATS_OK);
+    h.kv = memory;
+    h.kv_bytes = page_bytes * (size_t)n_pages;
     h.q = bench_memory((size_t)(n_q * head_dim) * sizeof(float));
     h.acc = bench_memory((size_t)(n_q * head_dim) * sizeof(float));
     h.scores = bench_memory((size_t)(n_q * PAGE) * sizeof(float));
@@ -67,7 +80,7 @@ static struct heads heads_new(struct check *c, enum kv_type type, int head_dim, 
 }
 
 static void heads_free(struct heads *h) {
-    free(h->kv);
+    pages_free(h->kv, h->kv_bytes);
     free(h->q);
     free(h->acc);
     free(h->scores);
@@ -123,18 +136,22 @@ static void bench_prompt(struct check *c, enum kv_type type, int head_dim, doubl
 }
 
 void bench_attention(struct check *c) {
-    if (!check_kernel(c, true, "attention")) return;
-    double peak = bench_float_gflops(c, false);
-    printf("a page of a head of the cache, from memory (share of a read beside it) and cached\n");
-    for (int type = 0; type < KV_TYPE_COUNT; type++) {
-        bench_decode(c, (enum kv_type)type, 64, 1);
-        bench_decode(c, (enum kv_type)type, 64, 3);
-        bench_decode(c, (enum kv_type)type, 128, 4);
-        bench_decode(c, (enum kv_type)type, 128, 8);
-    }
-    printf("a page cached, many queries: share of %.0f GFLOP/s (0: not known)\n", peak);
-    for (int type = 0; type < KV_TYPE_COUNT; type++) {
-        bench_prompt(c, (enum kv_type)type, 64, peak);
-        bench_prompt(c, (enum kv_type)type, 128, peak);
+    bool head = false;
+    double peak = 0;
+    for (int i = 0; i < KV_TYPE_COUNT; i++) {
+        const enum kv_type type = (enum kv_type)i;
+        if (!check_kernel(c, true, "attention/%s", kv_type_name(type))) continue;
+        if (!head) peak = bench_float_gflops(c, false);
+        if (!head)
+            printf("a page of a head of the cache: from memory (share of a read beside it) and "
+                   "cached; many queries: share of %.0f GFLOP/s (0: not known)\n",
+                   peak);
+        head = true;
+        bench_decode(c, type, 64, 1);
+        bench_decode(c, type, 64, 3);
+        bench_decode(c, type, 128, 4);
+        bench_decode(c, type, 128, 8);
+        bench_prompt(c, type, 64, peak);
+        bench_prompt(c, type, 128, peak);
     }
 }

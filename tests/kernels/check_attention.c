@@ -71,13 +71,13 @@ static void scores_shape(struct check *c, enum kv_type type, int head_dim, int n
     size_t n = (size_t)(n_q * stride);
     float *out = check_output(c, n), *single = check_output(c, n), *ref = check_output(c, n);
     float scale = 0.125f;
-    c->isa->attn_scores[type](q, q_stride, n_q, k, n_keys, head_dim, scale, out, stride);
-    c->ref->attn_scores[type](q, q_stride, n_q, k, n_keys, head_dim, scale, ref, stride);
+    c->isa->attn_scores[type](q, q_stride, n_q, k, n_keys, head_dim, scale, out, stride, NULL);
+    c->ref->attn_scores[type](q, q_stride, n_q, k, n_keys, head_dim, scale, ref, stride, NULL);
     for (int j = 0; j < n_q; j++) {
         /* one query at a time, against fewer keys first: what is there may not touch the rest */
         for (int some = 1 + j % n_keys; some; some = some == n_keys ? 0 : n_keys)
             c->isa->attn_scores[type](q + j * q_stride, q_stride, 1, k, some, head_dim, scale,
-                                      single + j * stride, stride);
+                                      single + j * stride, stride, k);
         for (int i = 0; i < n_keys; i++) {
             double want = 0, magnitude = 0;
             for (int d = 0; d < head_dim; d++) {
@@ -112,15 +112,15 @@ static void values_shape(struct check *c, enum kv_type type, int head_dim, int n
         memcpy(pieces + at, start + at, bytes);
         memcpy(ref + at, start + at, bytes);
     }
-    c->isa->attn_values[type](p, p_stride, n_q, v, row_bytes, n_keys, head_dim, out, stride);
-    c->ref->attn_values[type](p, p_stride, n_q, v, row_bytes, n_keys, head_dim, ref, stride);
+    c->isa->attn_values[type](p, p_stride, n_q, v, row_bytes, n_keys, head_dim, out, stride, NULL);
+    c->ref->attn_values[type](p, p_stride, n_q, v, row_bytes, n_keys, head_dim, ref, stride, NULL);
     for (int j = 0; j < n_q; j++) {
         int first = n_keys / 3; /* one query at a time, the keys in two runs */
         const float *row = p + j * p_stride;
         float *to = pieces + j * stride;
-        c->isa->attn_values[type](row, p_stride, 1, v, row_bytes, first, head_dim, to, stride);
+        c->isa->attn_values[type](row, p_stride, 1, v, row_bytes, first, head_dim, to, stride, v);
         c->isa->attn_values[type](row + first, p_stride, 1, v + (size_t)first * row_bytes,
-                                  row_bytes, n_keys - first, head_dim, to, stride);
+                                  row_bytes, n_keys - first, head_dim, to, stride, v);
         for (int d = 0; d < head_dim; d++) {
             double want = (double)start[j * stride + d], magnitude = fabs(want);
             for (int i = 0; i < n_keys; i++) {

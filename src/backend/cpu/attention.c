@@ -153,32 +153,54 @@ static void range_softmax(const struct cpu *c, struct tile *t, int j, int range,
     if (end < n_keys) memset(scores + end, 0, (size_t)(n_keys - end) * sizeof *scores);
 }
 
-/* All of the tile's queries against the keys of a range, up to the last token's. */
-static void run_range(const struct cpu *c, struct tile *t, int range) {
+/* The head's keys, or values, in the page that holds a position. */
+static const uint8_t *page_keys(const struct tile *t, int position) {
+    const struct backend_kv *kv = t->step->kv;
+    int page = t->run->pages[params(t->step)->kv_class][position >> KV_PAGE_TOKENS_LOG2];
+    return kv_row(kv, kv->memory, kv->k_row, page, t->head, 0);
+}
+static const uint8_t *page_values(const struct tile *t, int position) {
+    const struct backend_kv *kv = t->step->kv;
+    int page = t->run->pages[params(t->step)->kv_class][position >> KV_PAGE_TOKENS_LOG2];
+    return kv_row(kv, kv->v, kv->v_row, page, t->head, 0);
+}
+
+/* First position of a range whose page is read, and is there: pages before the window may not be.
+ */
+static int range_start(const struct tile *t, int range) {
+    const int page_tokens = 1 << KV_PAGE_TOKENS_LOG2;
+    int first = first_key(t->step, t->run->position + t->first_token);
+    return max_int(range * ATTN_RANGE, first / page_tokens * page_tokens);
+}
+
+/* All of the tile's queries against the keys of a range, up to the last token's. With few queries a
+ * page is asked for while the one before is worked on; next: what the thread reads afterwards, or
+ * NULL. */
+static void run_range(const struct cpu *c, struct tile *t, int range, const uint8_t *next) {
     const struct backend_kv *kv = t->step->kv;
     const int page_tokens = 1 << KV_PAGE_TOKENS_LOG2;
-    const int32_t *pages = t->run->pages[params(t->step)->kv_class];
+    const bool fetch = t->n_q <= ATTN_FETCH_QUERIES && !c->options.no_fusion;
     int dim = params(t->step)->head_dim, first = range * ATTN_RANGE;
     int last = t->run->position + t->first_token + (t->n_q - 1) / t->group;
-    int n_keys = min_int(ATTN_RANGE, last + 1 - first);
-    /* pages before the window may be gone */
-    int seen = max_int(0, first_key(t->step, t->run->position + t->first_token) - first);
-    int start = seen / page_tokens * page_tokens;
+    int n_keys = min_int(ATTN_RANGE, last + 1 - first), start = range_start(t, range) - first;
     for (int k = start; k < n_keys; k += page_tokens) {
-        int page = pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
-        c->k.attn_scores[kv->layout.type_k](t->q, dim, t->n_q,
-                                            kv_row(kv, kv->memory, kv->k_row, page, t->head, 0),
-                                            min_int(page_tokens, n_keys - k), dim,
-                                            params(t->step)->scale, t->scores + k, ATTN_RANGE);
+        bool more = k + page_tokens < n_keys;
+        const uint8_t *then = !fetch ? NULL
+                              : more ? page_keys(t, first + k + page_tokens)
+                                     : page_values(t, first + start);
+        c->k.attn_scores[kv->layout.type_k](
+            t->q, dim, t->n_q, page_keys(t, first + k), min_int(page_tokens, n_keys - k), dim,
+            params(t->step)->scale, t->scores + k, ATTN_RANGE, then);
     }
     for (int j = 0; j < t->n_q; j++)
         range_softmax(c, t, j, range, n_keys);
     memset(t->acc, 0, (size_t)t->n_q * (size_t)dim * sizeof *t->acc);
     for (int k = start; k < n_keys; k += page_tokens) {
-        int page = pages[(first + k) >> KV_PAGE_TOKENS_LOG2];
+        bool more = k + page_tokens < n_keys;
+        const uint8_t *then = !fetch ? NULL : more ? page_values(t, first + k + page_tokens) : next;
         c->k.attn_values[kv->layout.type_v](
-            t->scores + k, ATTN_RANGE, t->n_q, kv_row(kv, kv->v, kv->v_row, page, t->head, 0),
-            kv->v_row, min_int(page_tokens, n_keys - k), dim, t->acc, dim);
+            t->scores + k, ATTN_RANGE, t->n_q, page_values(t, first + k), kv->v_row,
+            min_int(page_tokens, n_keys - k), dim, t->acc, dim, then);
     }
 }
 
@@ -257,21 +279,36 @@ static float *partial_at(const struct cpu *c, int token, int query_head, int ran
     return c->attn_partial + index * partial_floats(dim);
 }
 
-/* direct: the range is the only one, so its result is the whole. */
-static void small_range(struct cpu_run *r, const struct step *s, int token, int head, int range,
-                        bool direct, int thread) {
-    const struct round_run *run = run_of(r->round, token);
-    int dim = params(s)->head_dim;
-    struct tile t = open_tile(r, s, run, token - run->token_begin, 1, head, thread);
-    run_range(r->cpu, &t, range);
+/* A range of a token's keys for a KV head. */
+struct small_item {
+    int token, head, range;
+};
+
+/* direct: the range is the only one, so its result is the whole. then: what the thread does next.
+ */
+static void small_range(struct cpu_run *r, const struct step *s, struct small_item item,
+                        bool direct, const struct small_item *then, int thread) {
+    const struct round_run *run = run_of(r->round, item.token);
+    int dim = params(s)->head_dim, token = item.token;
+    const uint8_t *next = NULL;
+    if (then) {
+        const struct round_run *other = run_of(r->round, then->token);
+        struct tile t = {.step = s,
+                         .run = other,
+                         .head = then->head,
+                         .first_token = then->token - other->token_begin};
+        next = page_keys(&t, range_start(&t, then->range));
+    }
+    struct tile t = open_tile(r, s, run, token - run->token_begin, 1, item.head, thread);
+    run_range(r->cpu, &t, item.range, next);
     for (int j = 0; j < t.n_q; j++) {
         struct state state = {t.max[j], t.sum[j], t.acc + (int64_t)j * dim};
-        int query_head = head * t.group + j;
+        int query_head = item.head * t.group + j;
         if (direct) {
             finish(r, s, token, query_head, &state);
             continue;
         }
-        float *out = partial_at(r->cpu, token, query_head, range, dim);
+        float *out = partial_at(r->cpu, token, query_head, item.range, dim);
         out[0] = state.max;
         out[1] = state.sum;
         memcpy(out + 2, state.acc, (size_t)dim * sizeof *out);
@@ -281,15 +318,22 @@ static void small_range(struct cpu_run *r, const struct step *s, int token, int 
 static void small_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
     const struct step *s = p->step;
     int heads = s->head_end - s->head_begin, item = 0;
-    bool direct = !cpu_attn_must_merge(r->round);
+    bool direct = !cpu_attn_must_merge(r->round), waits = false;
+    struct small_item mine = {0}; /* found, to be done when the one after it is known */
     for (int token = 0; token < r->round->n_tokens; token++) {
         int position = r->round->positions[token], n = count_ranges(position);
         int from = first_key(s, position) / ATTN_RANGE;
-        for (int head = 0; head < heads; head++)
-            for (int range = from; range < n; range++)
-                if (item++ % n_threads == thread)
-                    small_range(r, s, token, head, range, direct, thread);
+        for (int head = 0; head < heads; head++) {
+            for (int range = from; range < n; range++) {
+                if (item++ % n_threads != thread) continue;
+                struct small_item found = {token, head, range};
+                if (waits) small_range(r, s, mine, direct, &found, thread);
+                mine = found;
+                waits = true;
+            }
+        }
     }
+    if (waits) small_range(r, s, mine, direct, NULL, thread);
 }
 
 void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
@@ -326,7 +370,7 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
 
     int first = run->position + first_token, last = first + n_tokens - 1;
     for (int range = first_key(s, first) / ATTN_RANGE; range < count_ranges(last); range++) {
-        run_range(c, &t, range);
+        run_range(c, &t, range, NULL);
         for (int j = 0; j < t.n_q; j++) {
             struct state state = {max[j], sum[j], acc + (int64_t)j * dim};
             merge(&state, t.max[j], t.sum[j], t.acc + (int64_t)j * dim, dim);

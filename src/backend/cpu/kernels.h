@@ -74,13 +74,17 @@ typedef void matmul_packed_bf16_fn(const uint8_t *packed, int group_begin, int g
 
 /* One query group against the first n_keys keys of a page: n_q query rows that share a KV head; k:
  * the head's keys as backend/kv_layout.h says, read in whole groups.
- * scores[j * score_stride + i] = scale * <q_j, k_i>. */
+ * scores[j * score_stride + i] = scale * <q_j, k_i>.
+ * next: what will be read after these keys, as much of it as of them, or NULL: with few queries it
+ * is asked for on the way, since no prefetcher knows where a page goes on. */
 typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k, int n_keys,
-                            int head_dim, float scale, float *scores, int64_t score_stride);
-/* acc[j * acc_stride + c] += sum over i ascending of p[j * p_stride + i] * v_i[c]. */
+                            int head_dim, float scale, float *scores, int64_t score_stride,
+                            const void *next);
+/* acc[j * acc_stride + c] += sum over i ascending of p[j * p_stride + i] * v_i[c]. next: as above.
+ */
 typedef void attn_values_fn(const float *p, int64_t p_stride, int n_q, const void *v,
                             size_t v_row_bytes, int n_keys, int head_dim, float *acc,
-                            int64_t acc_stride);
+                            int64_t acc_stride, const void *next);
 
 /* Rotary embedding in place over n_heads heads, head_stride floats apart; the first n_rot of
  * head_dim elements turn. cos, sin: n_rot / 2. pairs: (2i, 2i+1); halves: (i, i + n_rot/2). */

@@ -18,7 +18,7 @@ _Static_assert(KV_KEY_GROUP == PACK_ROWS, "a group of keys is a group of rows");
 
 /* Some groups and queries, and the scales of the 32 columns that are worked on (Q8_0). */
 struct key_rows {
-    const uint8_t *group[KEY_GROUPS];
+    const uint8_t *group[KEY_GROUPS], *next[KEY_GROUPS];
     const float *q[FLOAT_TOKENS];
     vf scale[KEY_GROUPS * FLOAT_STEP];
 };
@@ -68,9 +68,16 @@ ALWAYS_INLINE void key_step(enum kv_type type, const struct key_rows *rows, int 
     }
 }
 
+/* Asks for 4 columns, from c on, of a group that comes later. */
+ALWAYS_INLINE void key_fetch(enum kv_type type, const uint8_t *group, int c) {
+    const int bytes = type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1;
+    for (int at = 0; at < 4 * KV_KEY_GROUP * bytes; at += 64)
+        __builtin_prefetch(group + c * KV_KEY_GROUP * bytes + at, 0, 3);
+}
+
 /* acc (n_q, n_groups * FLOAT_STEP): sums over all columns; n_groups and n_q are constants. */
 ALWAYS_INLINE void key_sums(enum kv_type type, struct key_rows *rows, int n_groups, int n_q,
-                            int head_dim, vf *acc) {
+                            int head_dim, bool fetch, vf *acc) {
     const int n_vectors = n_groups * FLOAT_STEP, n_sums = n_q * n_vectors;
     for (int k = 0; k < n_sums; k++)
         acc[k] = vf_zero();
@@ -86,8 +93,10 @@ ALWAYS_INLINE void key_sums(enum kv_type type, struct key_rows *rows, int n_grou
         for (; i + 4 <= end; i += 4) {
             for (int j = 0; j < n_q; j++)
                 KEEP_IN_REGISTER(rows->q[j]);
-            for (int g = 0; g < n_groups; g++)
+            for (int g = 0; g < n_groups; g++) {
                 KEEP_IN_REGISTER(rows->group[g]);
+                if (fetch) key_fetch(type, rows->next[g], i);
+            }
             key_step(type, rows, n_groups, n_q, i, 4, part);
         }
         for (; i < end; i++)
@@ -105,6 +114,7 @@ struct key_scores {
     float factor;
     float *out;
     int64_t out_stride;
+    const uint8_t *next; /* what will be read afterwards, or NULL */
 };
 
 /* n_q queries (a constant, at most FLOAT_TOKENS). A group that is not there repeats the last. */
@@ -118,9 +128,11 @@ ALWAYS_INLINE void keys_direct(enum kv_type type, const struct key_scores *s, st
         vf acc[FLOAT_TOKENS * KEY_GROUPS * FLOAT_STEP];
         for (int g = 0; g < n_groups; g++)
             rows.group[g] = s->keys + (size_t)min_int(first + g, last) * s->group_bytes;
+        for (int g = 0; s->next && g < n_groups; g++)
+            rows.next[g] = s->next + (rows.group[g] - s->keys);
         for (int j = 0; j < n_q; j++)
             rows.q[j] = q.x + j * q.stride;
-        key_sums(type, &rows, n_groups, n_q, s->head_dim, acc);
+        key_sums(type, &rows, n_groups, n_q, s->head_dim, s->next != NULL, acc);
         for (int j = 0; j < n_q; j++) {
             for (int v = 0; v < n_vectors; v++)
                 acc[j * n_vectors + v] = vf_mul(acc[j * n_vectors + v], vf_set1(s->factor));
@@ -195,12 +207,16 @@ static __attribute__((noinline)) void keys_many(f32_fill_fn *fill, const struct 
 #define ATTN_SCORES(lower, upper, fill)                                                            \
     static void attn_scores_##lower(const float *q, int64_t q_stride, int n_q, const void *k,      \
                                     int n_keys, int head_dim, float scale, float *scores,          \
-                                    int64_t score_stride) {                                        \
-        const struct key_scores s = {                                                              \
-            k,           KV_KEY_GROUP * kv_row_bytes(KV_##upper, head_dim),                        \
-            n_keys,      head_dim,                                                                 \
-            scale,       scores,                                                                   \
-            score_stride};                                                                         \
+                                    int64_t score_stride, const void *next) {                      \
+        const struct key_scores s = {.keys = k,                                                    \
+                                     .group_bytes =                                                \
+                                         KV_KEY_GROUP * kv_row_bytes(KV_##upper, head_dim),        \
+                                     .n_keys = n_keys,                                             \
+                                     .head_dim = head_dim,                                         \
+                                     .factor = scale,                                              \
+                                     .out = scores,                                                \
+                                     .out_stride = score_stride,                                   \
+                                     .next = next};                                                \
         const struct f32_view view = {q, q_stride};                                                \
         if (n_q <= FLOAT_TOKENS)                                                                   \
             keys_few(KV_##upper, &s, view, n_q);                                                   \

@@ -31,6 +31,7 @@ struct values {
     int n_keys;
     float *acc;
     int64_t acc_stride;
+    const uint8_t *next; /* what will be read afterwards, or NULL */
 };
 
 /* n_q queries, n_vectors whole vectors of columns from c on; both are constants. */
@@ -41,8 +42,15 @@ ALWAYS_INLINE void values_tile(enum kv_type type, const struct values *a, int j0
         for (int i = 0; i < n_vectors; i++)
             acc[j][i] = vf_load(a->acc + (j0 + j) * a->acc_stride + c + LANES * i);
     }
-    const uint8_t *row = a->v;
+    const uint8_t *row = a->v, *next = j0 == 0 ? a->next : NULL;
     for (int key = 0; key < a->n_keys; key++, row += a->row_bytes) {
+        if (next) {
+            const int bytes = n_vectors * LANES * (type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1);
+            const uint8_t *at =
+                next + (size_t)key * a->row_bytes + (size_t)(c / LANES / n_vectors * bytes);
+            for (int i = 0; i < bytes; i += 64)
+                __builtin_prefetch(at + i, 0, 3);
+        }
         vf v[VALUE_VECTORS];
         for (int i = 0; i < n_vectors; i++)
             v[i] = kv_load(type, row, c + LANES * i, LANES);
@@ -98,8 +106,8 @@ ALWAYS_INLINE void attn_values(enum kv_type type, const struct values *a, int n_
 #define ATTN_VALUES(lower, upper)                                                                  \
     static void attn_values_##lower(const float *p, int64_t p_stride, int n_q, const void *v,      \
                                     size_t v_row_bytes, int n_keys, int head_dim, float *acc,      \
-                                    int64_t acc_stride) {                                          \
-        const struct values a = {p, p_stride, v, v_row_bytes, n_keys, acc, acc_stride};            \
+                                    int64_t acc_stride, const void *next) {                        \
+        const struct values a = {p, p_stride, v, v_row_bytes, n_keys, acc, acc_stride, next};      \
         attn_values(KV_##upper, &a, n_q, head_dim);                                                \
     }
 ATTN_VALUES(f32, F32)

@@ -90,13 +90,15 @@ static void attn_values(enum kv_type type, const float *p, int64_t p_stride, int
 #define KV(lower, upper)                                                                           \
     static void attn_scores_##lower(const float *q, int64_t q_stride, int n_q, const void *k,      \
                                     int n_keys, int head_dim, float scale, float *scores,          \
-                                    int64_t score_stride) {                                        \
+                                    int64_t score_stride, const void *next) {                      \
+        (void)next;                                                                                \
         attn_scores(KV_##upper, q, q_stride, n_q, k, n_keys, head_dim, scale, scores,              \
                     score_stride);                                                                 \
     }                                                                                              \
     static void attn_values_##lower(const float *p, int64_t p_stride, int n_q, const void *v,      \
                                     size_t v_row_bytes, int n_keys, int head_dim, float *acc,      \
-                                    int64_t acc_stride) {                                          \
+                                    int64_t acc_stride, const void *next) {                        \
+        (void)next;                                                                                \
         attn_values(KV_##upper, p, p_stride, n_q, v, v_row_bytes, n_keys, head_dim, acc,           \
                     acc_stride);                                                                   \
     }
