@@ -95,9 +95,9 @@ void check_matmul_f32(struct check *c);
 void check_bf16(struct check *c);
 void check_packed(struct check *c); /* both classes over the packed layout */
 void check_attention(struct check *c);
-void check_vector(struct check *c);  /* norm, softmax parts, gate, rope, add, scale */
+void check_vector(struct check *c);    /* norm, softmax parts, gate, rope, add, scale */
 void check_recurrent(struct check *c); /* short convolution, gated delta rule */
-void check_convert(struct check *c); /* quantise_q8, dequant, kv_store */
+void check_convert(struct check *c);   /* quantise_q8, dequant, kv_store */
 void bench_all(struct check *c);
 void bench_products_q8(struct check *c); /* raw and packed */
 void bench_products_float(struct check *c);
