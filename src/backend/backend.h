@@ -182,7 +182,7 @@ struct backend_times {
 /* What a device has done since it was opened. */
 struct backend_counters {
     uint64_t n_submissions; /* calls that handed work to a driver; without one, segments */
-    /* of timed rounds: */
+    /* of timed rounds, in processor time: */
     uint64_t thread_ns; /* host work in a thread of its own, waits left out */
     uint64_t driver_ns; /* inside those calls, whoever made them */
 };

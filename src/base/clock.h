@@ -5,5 +5,7 @@
 
 /* Monotonic nanoseconds. */
 uint64_t clock_ns(void);
+/* Processor time that this thread has used: what others do on its CPU does not count. */
+uint64_t clock_thread_ns(void);
 /* Seed for "random" when the user gives none. */
 uint64_t clock_entropy(void);

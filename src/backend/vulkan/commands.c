@@ -89,9 +89,9 @@ static VkResult queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     if (v->hang_submission && --v->hang_submission == 0) return VK_SUCCESS; /* it never ends */
-    uint64_t start = v->timed ? clock_ns() : 0;
+    uint64_t start = v->timed ? clock_thread_ns() : 0;
     VkResult result = v->f.QueueSubmit(queue, n, info, VK_NULL_HANDLE);
-    if (v->timed) v->counters.driver_ns += clock_ns() - start;
+    if (v->timed) v->counters.driver_ns += clock_thread_ns() - start;
     return result;
 }
 
@@ -189,9 +189,9 @@ ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
 
 ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {
     if (!v->timed) return vk_wait_value(v, value);
-    uint64_t start = clock_ns();
+    uint64_t start = clock_thread_ns();
     ats_status status = vk_wait_value(v, value);
-    v->job_waited_ns += clock_ns() - start;
+    v->job_waited_ns += clock_thread_ns() - start;
     return status;
 }
 

@@ -213,9 +213,9 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
 /* The same; what the device's own thread does for it is counted, if rounds are timed. */
 static ats_status run_segment_timed(struct vulkan *v, const struct vk_job *job, bool own_thread) {
     if (!v->timed || !own_thread) return run_segment(v, job);
-    uint64_t start = clock_ns(), waited = v->job_waited_ns;
+    uint64_t start = clock_thread_ns(), waited = v->job_waited_ns;
     ats_status status = run_segment(v, job);
-    uint64_t ns = clock_ns() - start - (v->job_waited_ns - waited);
+    uint64_t ns = clock_thread_ns() - start - (v->job_waited_ns - waited);
     pthread_mutex_lock(&v->queue_lock);
     v->counters.thread_ns += ns;
     pthread_mutex_unlock(&v->queue_lock);
