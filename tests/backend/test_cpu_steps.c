@@ -71,7 +71,7 @@ static void norm_divides_each_group_by_its_root_mean_square(void **state) {
         open_case(&r, i, 3);
         int group = cases[i / 2].group, begin = cases[i / 2].begin, end = cases[i / 2].end;
         struct rig_matrix w = rig_matrix(&r.rng, DTYPE_F32, 1, group);
-        struct graph_op op = {.kind = OP_NORM, .p.norm = {group, 1e-5F}};
+        struct graph_op op = {.kind = OP_NORM, .p.norm = {.group = group, .eps = 1e-5F}};
         struct step s = {.kind = STEP_OP, .op = &op, .n_in = 1, .begin = begin, .end = end};
         s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
         s.out = rig_span(SPACE_EXCHANGE, 1, begin);

@@ -73,6 +73,37 @@ static void other_files_are_ignored_and_replaced(void **state) {
     free(data), free(bad);
 }
 
+/* Bits 1: integer dot products, 2: large tiles, 4: tested. A new start knows it from the file. */
+static void what_a_device_computes_wrongly_is_off(void **state) {
+    (void)state;
+    struct backend_options o = rig_options(1, "ref");
+    char path[700], *data;
+    size_t n;
+    for (int wrong = 0; wrong <= 4; wrong++) {
+        char text[8];
+        struct backend *b;
+        read_cache(path, &data, &n);
+        free(data);
+        if (wrong < 4) assert_int_equal(unlink(path), 0);
+        if (wrong == 4) TEST_OK(file_write(path, "", 0));
+        snprintf(text, sizeof text, "%d", wrong);
+        setenv("ATSINFER_VK_WRONG", text, 1);
+        ats_status status = backend_open("vulkan", &o, &b);
+        setenv("ATSINFER_VK_WRONG", "0", 1);
+        if (wrong == 4) {
+            assert_int_equal(status, ATS_UNSUPPORTED);
+            TEST_ERROR_HAS("computes wrongly");
+            break;
+        }
+        for (int start = 0; start < 2; start++) {
+            if (start) status = backend_open("vulkan", &o, &b);
+            assert_int_equal(status, ATS_OK);
+            assert_int_equal(vulkan_backend_verdict(b), 4 | wrong);
+            backend_close(b);
+        }
+    }
+}
+
 static void without_a_place_for_it_all_works(void **state) {
     (void)state;
     setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
@@ -98,14 +129,19 @@ static void without_a_place_for_it_all_works(void **state) {
 }
 
 int main(void) {
+    char drivers[700]; /* compiled shaders of its own, if it is Mesa's, stay where they are */
+    const char *xdg = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
+    snprintf(drivers, sizeof drivers, "%s%s", xdg ? xdg : user ? user : "", xdg ? "" : "/.cache");
+    setenv("MESA_SHADER_CACHE_DIR", drivers, 0);
+    setenv("ATSINFER_VK_SHAPE", "1", 1); /* large tiles are tried too */
+    if (!rig_has_device("vulkan")) return 77;
     unsetenv("ATSINFER_VK_NO_CACHE");
-    setenv("MESA_SHADER_CACHE_DISABLE", "true", 1); /* it would lie there too */
     test_tmp_path(home, sizeof home, "cache");
     setenv("XDG_CACHE_HOME", home, 1);
-    if (!rig_has_device("vulkan")) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_start_finds_the_pipelines),
         cmocka_unit_test(other_files_are_ignored_and_replaced),
+        cmocka_unit_test(what_a_device_computes_wrongly_is_off),
         cmocka_unit_test(without_a_place_for_it_all_works),
     };
     return rig_verdict(cmocka_run_group_tests(tests, NULL, NULL));

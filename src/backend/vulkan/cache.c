@@ -19,6 +19,7 @@ struct cache_header {
     uint8_t uuid[VK_UUID_SIZE]; /* of the driver's pipelines */
     uint64_t shaders;           /* hash of all modules */
     uint64_t data_bytes, data_hash;
+    uint64_t verdict; /* of vk_self_test */
 };
 
 /* FNV-1a. */
@@ -48,7 +49,7 @@ static struct cache_header header_of(const struct vulkan *v, const void *data, s
 /* The file of this device; NULL: there is no place for one. Owned. */
 static char *cache_path(const struct vulkan *v) {
     char *dir;
-    if (vk_switch("ATSINFER_VK_NO_CACHE") || vk_disabled("cache")) return NULL;
+    if (v->trial || vk_switch("ATSINFER_VK_NO_CACHE") || vk_disabled("cache")) return NULL;
     if (dir_path(DIR_CACHE, true, &dir) != ATS_OK) {
         error_clear();
         return NULL;
@@ -65,10 +66,13 @@ static char *cache_path(const struct vulkan *v) {
 }
 
 /* What stands behind the header, if the file is ours and whole; else NULL. */
-static const char *check_file(const struct vulkan *v, const char *file, size_t n, size_t *n_data) {
+static const char *check_file(const struct vulkan *v, const char *file, size_t n, size_t *n_data,
+                              unsigned *verdict) {
     struct cache_header h, want;
     if (n < sizeof h) return NULL;
     memcpy(&h, file, sizeof h);
+    *verdict = (unsigned)h.verdict;
+    h.verdict = 0;
     *n_data = n - sizeof h;
     want = header_of(v, file + sizeof h, *n_data);
     return memcmp(&h, &want, sizeof h) == 0 ? file + sizeof h : NULL;
@@ -86,7 +90,9 @@ void vk_cache_open(struct vulkan *v) {
     size_t n = 0, n_data = 0;
     if (!path) return;
     if (file_exists(path) && file_read(path, MAX_BYTES, &file, &n) != ATS_OK) error_clear();
-    const char *data = file ? check_file(v, file, n, &n_data) : NULL;
+    unsigned verdict = 0;
+    const char *data = file ? check_file(v, file, n, &n_data, &verdict) : NULL;
+    if (data) v->verdict = v->kept_verdict = verdict;
     if (file && !data) log_msg(LOG_INFO, "%s is not of this device and program: ignored", path);
     if (data && create(v, data, n_data) >= 0) v->cached_bytes = n_data;
     if (!v->cache && create(v, NULL, 0) < 0) v->cache = VK_NULL_HANDLE; /* it goes without */
@@ -100,6 +106,7 @@ static ats_status save(const struct vulkan *v, const char *path, char *file, siz
         v->f.GetPipelineCacheData(v->device, v->cache, &n_data, file + sizeof(struct cache_header));
     if (result != VK_SUCCESS) return ATS_OK; /* it grew meanwhile: another time */
     struct cache_header h = header_of(v, file + sizeof h, n_data);
+    h.verdict = v->verdict;
     memcpy(file, &h, sizeof h);
     return file_write(path, file, sizeof h + n_data);
 }
@@ -107,9 +114,10 @@ static ats_status save(const struct vulkan *v, const char *path, char *file, siz
 void vk_cache_close(struct vulkan *v) {
     size_t n = 0;
     if (!v->cache) return;
-    char *path = v->n_pipelines ? cache_path(v) : NULL;
+    char *path = v->verdict ? cache_path(v) : NULL;
     VkResult result = v->f.GetPipelineCacheData(v->device, v->cache, &n, NULL);
-    if (path && result >= 0 && n > 0 && n <= MAX_BYTES / 2 && n != v->cached_bytes) {
+    if (path && result >= 0 && n > 0 && n <= MAX_BYTES / 2 &&
+        (n != v->cached_bytes || v->verdict != v->kept_verdict)) {
         char *file = xmalloc(sizeof(struct cache_header) + n);
         if (save(v, path, file, n) != ATS_OK) {
             log_msg(LOG_INFO, "pipelines are not kept: %s", error_text());

@@ -524,7 +524,7 @@ static ats_status choose_gpu(struct vulkan *v, const char *name) {
     if (!v->gpu.usable)
         return fail(ATS_UNSUPPORTED, "%s (%s) cannot be used: %s", v->name,
                     v->gpu.properties.deviceName, v->gpu.lacks);
-    if (v->gpu.kind == GPU_SOFTWARE)
+    if (v->gpu.kind == GPU_SOFTWARE && !v->trial)
         log_msg(LOG_WARN, "%s is a software device (%s): right, but slow", v->name,
                 v->gpu.properties.deviceName);
     return ATS_OK;
@@ -563,20 +563,23 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     TRY(create_device(v));
     TRY(vk_commands_open(v));
     TRY(vk_pipelines_open(v));
+    if (!v->trial && !vk_switch("ATSINFER_VK_NO_CACHE")) TRY(vk_self_test(v));
+    v->gpu.idot &= !(v->verdict & VERDICT_NO_IDOT);
+    v->tiles &= !(v->verdict & VERDICT_NO_TILES);
     TRY(thread_start(&v->thread, run_queue, v));
     v->has_thread = true;
     return ATS_OK;
 }
 
-ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
-                               struct backend **out) {
-    (void)options; /* they are the CPU's */
+static ats_status open_as(const char *name, bool trial, unsigned off, struct backend **out) {
     *out = NULL;
     struct vulkan *v = xcalloc(1, sizeof *v);
     v->base = (struct backend){.fn = &vulkan_vtable, .name = v->name, .gpu = true};
     pthread_mutex_init(&v->queue_lock, NULL);
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->changed, NULL);
+    v->trial = trial;
+    v->verdict = off;
     ats_status status = open_backend(v, name);
     if (status != ATS_OK) {
         close_backend(&v->base);
@@ -586,8 +589,22 @@ ats_status vulkan_backend_open(const char *name, const struct backend_options *o
     return ATS_OK;
 }
 
+ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
+                               struct backend **out) {
+    (void)options; /* they are the CPU's */
+    return open_as(name, false, 0, out);
+}
+
+ats_status vk_open_trial(const char *name, unsigned off, struct backend **out) {
+    return open_as(name, true, off, out);
+}
+
 int64_t vulkan_backend_cached(struct backend *b) {
     return (int64_t)vulkan_of(b)->cached_bytes;
+}
+
+unsigned vulkan_backend_verdict(struct backend *b) {
+    return vulkan_of(b)->verdict;
 }
 
 int vulkan_backend_windows(struct backend *b) {

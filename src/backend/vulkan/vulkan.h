@@ -9,6 +9,8 @@ MUST_CHECK ats_status vulkan_backend_open(const char *name, const struct backend
                                           struct backend **out);
 /* For tests: bytes of compiled pipelines that an earlier run had left. */
 int64_t vulkan_backend_cached(struct backend *b);
+/* For tests: what the test at first use found wrong; bits VERDICT_NO_IDOT and so on. */
+unsigned vulkan_backend_verdict(struct backend *b);
 /* For tests: how many windows of lines values were cut into so far, since a shader sees less. */
 int vulkan_backend_windows(struct backend *b);
 /* Fills at most max entries; returns how many devices there are. If Vulkan is not there: 0, and the

@@ -239,8 +239,10 @@ struct vulkan {
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
     VkShaderModule modules[SHADER_COUNT];
-    VkPipelineCache cache; /* NULL: none is kept */
-    size_t cached_bytes;   /* of it that came from the file */
+    unsigned verdict, kept_verdict; /* of vk_self_test; as the file of cache.c has it */
+    bool trial;                     /* this opening is the test's own */
+    VkPipelineCache cache;          /* NULL: none is kept */
+    size_t cached_bytes;            /* of it that came from the file */
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
     uint64_t fail_allocation, lose_submission, hang_submission; /* test switches: the n-th one */
@@ -324,6 +326,12 @@ MUST_CHECK ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
 
 /* All modules through a hash that takes what it has, bytes and their number. */
 uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t));
+
+/* selftest.c: what a device is wrong with. UNSUPPORTED: even without all that can be off. */
+enum { VERDICT_NO_IDOT = 1, VERDICT_NO_TILES = 2, VERDICT_TESTED = 4 };
+MUST_CHECK ats_status vk_self_test(struct vulkan *v);
+/* vulkan.c: an opening for the test, without what `off` names; it keeps nothing. */
+MUST_CHECK ats_status vk_open_trial(const char *name, unsigned off, struct backend **out);
 
 /* cache.c: nothing in it fails, at worst pipelines are compiled again. */
 void vk_cache_open(struct vulkan *v);
