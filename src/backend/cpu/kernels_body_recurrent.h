@@ -43,66 +43,57 @@ static void conv(const struct conv_rows *r, const float *filters, int n_taps, in
 
 /* ---- Gated delta rule ---- */
 
-#define DELTA_VECTORS (2 * DELTA_BLOCK / LANES > 4 ? 4 : 2) /* side by side */
-#define DELTA_WIDE    (DELTA_VECTORS * LANES / DELTA_BLOCK) /* blocks */
-_Static_assert(DELTA_BLOCK % LANES == 0 && DELTA_WIDE >= 1, "whole blocks");
+#define DELTA_VECTORS (DELTA_BLOCK / LANES)
+#define DELTA_CHAINS  (DELTA_VECTORS == 1 ? 4 : 2) /* a sum over rows is so many, row by row */
+_Static_assert(DELTA_BLOCK % LANES == 0 && DELTA_BLOCK % DELTA_CHAINS == 0, "whole blocks");
 
-/* Where column vector j of a block's row 0 stands. */
-ALWAYS_INLINE int64_t delta_at(int dim_k, int j) {
-    const int column = j * LANES;
-    return (int64_t)(column / DELTA_BLOCK) * dim_k * DELTA_BLOCK + column % DELTA_BLOCK;
+ALWAYS_INLINE vf delta_total(vf sum[DELTA_CHAINS][DELTA_VECTORS], int j) {
+    if (DELTA_CHAINS == 2) return vf_add(sum[0][j], sum[1][j]);
+    return vf_add(vf_add(sum[0][j], sum[1][j]),
+                  vf_add(sum[DELTA_CHAINS - 2][j], sum[DELTA_CHAINS - 1][j]));
 }
 
-/* One token against n_vectors of columns, n_vectors a constant. Sums over rows are two chains, of
- * even rows and of odd ones. */
+/* One token against a block, whose first column is `column`. */
 ALWAYS_INLINE void delta_token(const struct delta_rows *r, int t, int column, const float *from,
-                               float *to, int n_vectors) {
+                               float *to) {
     const float *k = r->k + t * r->k_stride, *q = r->q + t * r->q_stride;
     const vf decay = vf_set1(r->decay[t]), beta = vf_set1(r->beta[t]);
-    vf sum[2][DELTA_VECTORS], delta[DELTA_VECTORS];
-    for (int j = 0; j < n_vectors; j++)
-        sum[0][j] = sum[1][j] = vf_zero();
-    for (int i = 0; i < r->dim_k; i += 2)
-        for (int odd = 0; odd < 2; odd++) {
-            const vf ki = vf_set1(k[i + odd]);
-            for (int j = 0; j < n_vectors; j++) {
-                vf s = vf_load(from + delta_at(r->dim_k, j) + (i + odd) * DELTA_BLOCK);
-                sum[odd][j] = vf_fma(ki, s, sum[odd][j]);
+    vf old[DELTA_CHAINS][DELTA_VECTORS], out[DELTA_CHAINS][DELTA_VECTORS], delta[DELTA_VECTORS];
+    for (int c = 0; c < DELTA_CHAINS; c++)
+        for (int j = 0; j < DELTA_VECTORS; j++)
+            old[c][j] = out[c][j] = vf_zero();
+    for (int i = 0; i < r->dim_k; i += DELTA_CHAINS)
+        for (int c = 0; c < DELTA_CHAINS; c++) {
+            const vf ki = vf_set1(k[i + c]);
+            for (int j = 0; j < DELTA_VECTORS; j++) {
+                vf s = vf_load(from + (i + c) * DELTA_BLOCK + j * LANES);
+                old[c][j] = vf_fma(ki, s, old[c][j]);
             }
         }
-    for (int j = 0; j < n_vectors; j++) {
-        vf old = vf_mul(decay, vf_add(sum[0][j], sum[1][j]));
+    for (int j = 0; j < DELTA_VECTORS; j++) {
         vf v = vf_load(r->v + t * r->v_stride + column + j * LANES);
-        delta[j] = vf_mul(beta, vf_sub(v, old));
-        sum[0][j] = sum[1][j] = vf_zero();
+        delta[j] = vf_mul(beta, vf_sub(v, vf_mul(decay, delta_total(old, j))));
     }
-    for (int i = 0; i < r->dim_k; i += 2)
-        for (int odd = 0; odd < 2; odd++) {
-            const vf ki = vf_set1(k[i + odd]), qi = vf_set1(q[i + odd]);
-            for (int j = 0; j < n_vectors; j++) {
-                const int64_t at = delta_at(r->dim_k, j) + (i + odd) * DELTA_BLOCK;
+    for (int i = 0; i < r->dim_k; i += DELTA_CHAINS)
+        for (int c = 0; c < DELTA_CHAINS; c++) {
+            const vf ki = vf_set1(k[i + c]), qi = vf_set1(q[i + c]);
+            for (int j = 0; j < DELTA_VECTORS; j++) {
+                const int at = (i + c) * DELTA_BLOCK + j * LANES;
                 vf s = vf_fma(ki, delta[j], vf_mul(decay, vf_load(from + at)));
                 vf_store(to + at, s);
-                sum[odd][j] = vf_fma(qi, s, sum[odd][j]);
+                out[c][j] = vf_fma(qi, s, out[c][j]);
             }
         }
-    for (int j = 0; j < n_vectors; j++)
-        vf_store(r->out + t * r->out_stride + column + j * LANES, vf_add(sum[0][j], sum[1][j]));
+    for (int j = 0; j < DELTA_VECTORS; j++)
+        vf_store(r->out + t * r->out_stride + column + j * LANES, delta_total(out, j));
 }
 
-/* A few columns stay in the first cache while all tokens pass. */
-ALWAYS_INLINE void delta_columns(const struct delta_rows *r, int block, const float *in,
-                                 float *state, int n_vectors) {
-    const int64_t at = (int64_t)block * r->dim_k * DELTA_BLOCK;
-    for (int t = 0; t < r->n_tokens; t++)
-        delta_token(r, t, block * DELTA_BLOCK, t == 0 ? in + at : state + at, state + at,
-                    n_vectors);
-}
-
+/* A block stays in the first cache while all tokens pass. Two of them side by side would lie a
+ * multiple of 4 KiB apart, where loads wait for stores that only look like theirs. */
 static void delta(const struct delta_rows *r, const float *in, float *state, int n_blocks) {
-    int block = 0;
-    for (; block + DELTA_WIDE <= n_blocks; block += DELTA_WIDE)
-        delta_columns(r, block, in, state, DELTA_VECTORS);
-    for (; block < n_blocks; block++)
-        delta_columns(r, block, in, state, DELTA_BLOCK / LANES);
+    for (int block = 0; block < n_blocks; block++) {
+        const int64_t at = (int64_t)block * r->dim_k * DELTA_BLOCK;
+        for (int t = 0; t < r->n_tokens; t++)
+            delta_token(r, t, block * DELTA_BLOCK, t == 0 ? in + at : state + at, state + at);
+    }
 }
