@@ -1,6 +1,7 @@
 /*
  * Products of class f32: rows of any type become floats in a panel of columns, which tiles of float
- * tokens run over (kernels_body_keys.h takes them for attention scores). Included by a kernels_ISA.c after kernels_body_unpack.h.
+ * tokens run over (kernels_body_keys.h takes them for attention scores). Included by a
+ * kernels_ISA.c after kernels_body_unpack.h.
  *
  * Order of one output: for each 32 columns ascending a chain of fma from 0; the 32-sums are added
  * up in order.
