@@ -96,6 +96,15 @@ static void check_sums(const ats_engine *e, const struct seen *s, int n_devices)
     assert_int_equal(s->busy[TRACK_HOST], m[0].wait_ns + m[1].wait_ns);
     assert_int_equal(s->n_tokens, m[0].n_tokens + m[1].n_tokens);
     assert_int_equal(s->n_arrows, m[0].n_splits + m[1].n_splits);
+    int64_t copied = 0, n_copies = 0;
+    for (int d = 0; d < n_devices; d++) { /* one after the other: a device copies for itself */
+        copied += s->busy[TRACK_COPIES + d];
+        n_copies += s->n[TRACK_COPIES + d];
+    }
+    assert_int_equal(n_copies, m[0].n_copies + m[1].n_copies);
+    assert_int_equal(copied, m[0].link_busy_ns + m[1].link_busy_ns);
+    assert_true(m[0].exposed_ns <= m[0].round_ns && m[1].exposed_ns <= m[1].round_ns);
+    assert_int_equal(n_copies > 0, copied > 0);
     assert_true(s->n_arrows > 0 && m[0].activation_bytes > 0);
     assert_true(m[0].gpu_busy_ns > 0 && m[0].cpu_busy_ns > 0);
     for (int i = 0; i < 2; i++) { /* a call for each change of the device, and of a slot, at most */
@@ -104,7 +113,8 @@ static void check_sums(const ats_engine *e, const struct seen *s, int n_devices)
     }
 }
 
-static void check_devices(const char *devices, uint64_t seed) {
+/* Returns how many copies a round has. */
+static int check_devices(const char *devices, uint64_t seed) {
     char model[512], path[600];
     if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
     test_tmp_path(path, sizeof path, "trace.json");
@@ -128,6 +138,7 @@ static void check_devices(const char *devices, uint64_t seed) {
         assert_int_equal(seen.n[TRACK_ROUNDS], i + 1);
     }
     check_sums(e, &seen, 2);
+    int n_copies = describe_int(e, "transfers");
     ats_engine_stats_reset(e);
     ats_metrics reset;
     ats_engine_metrics(e, true, &reset);
@@ -136,15 +147,15 @@ static void check_devices(const char *devices, uint64_t seed) {
     ats_engine_close(e);
     read_trace(path, &seen);
     assert_int_equal(seen.n[TRACK_ROUNDS], N_ROUNDS);
+    return n_copies;
 }
 
 static void traces_are_whole_and_agree_with_the_metrics(void **state) {
     (void)state;
-    if (real_devices)
-        check_devices(real_devices, 0);
-    else
-        for (uint64_t seed = 0; seed < 6; seed++)
-            check_devices("sim:cpu,sim:gpu", seed);
+    int n_copies = 0;
+    for (uint64_t seed = 0; seed < (real_devices ? 4 : 6); seed++)
+        n_copies += check_devices(real_devices ? real_devices : "sim:cpu,sim:gpu", seed);
+    assert_true(n_copies > 0);
 }
 
 /* The engine works without its file; one that cannot be had at the start is an error. */
@@ -186,12 +197,23 @@ static void rounds_are_not_measured_unasked(void **state) {
     ats_engine_close(e);
 }
 
+static int n_messages; /* of the validation layer */
+
+static void count_messages(void *user, int level, const char *text) {
+    (void)user, (void)level;
+    if (!strstr(text, "vulkan validation")) return;
+    n_messages++;
+    print_error("%s\n", text);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) real_devices = argv[1];
+    ats_log_set(count_messages, NULL, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_are_whole_and_agree_with_the_metrics),
         cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
         cmocka_unit_test(rounds_are_not_measured_unasked),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return n_messages ? 1 : failed;
 }

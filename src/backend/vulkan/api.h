@@ -66,6 +66,7 @@
     X(CmdDispatchIndirect)                                                                         \
     X(CmdCopyBuffer)                                                                               \
     X(CmdResetQueryPool)                                                                           \
+    X(ResetQueryPool)                                                                              \
     X(CmdWriteTimestamp)                                                                           \
     X(CreateQueryPool)                                                                             \
     X(DestroyQueryPool)                                                                            \

@@ -142,6 +142,14 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
 
 ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
     const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_TRANSFER_BIT;
+    struct vk_copy_run *run = job->run;
+    const struct vk_stamps *stamps =
+        run ? vk_stamps_ready(v, &run->stamps, BACKEND_COPY, true) : NULL;
+    VkCommandBuffer commands[3];
+    uint32_t n = 0;
+    if (stamps) commands[n++] = stamps->begin;
+    commands[n++] = job->copy->commands;
+    if (stamps) commands[n++] = stamps->end;
     VkTimelineSemaphoreSubmitInfo timeline = {.sType =
                                                   VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                               .waitSemaphoreValueCount = job->after != 0,
@@ -153,8 +161,8 @@ ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
                          .waitSemaphoreCount = job->after != 0,
                          .pWaitSemaphores = &v->timeline,
                          .pWaitDstStageMask = &stage,
-                         .commandBufferCount = 1,
-                         .pCommandBuffers = &job->copy->commands,
+                         .commandBufferCount = n,
+                         .pCommandBuffers = commands,
                          .signalSemaphoreCount = 1,
                          .pSignalSemaphores = &job->copy->slot->arrived};
     pthread_mutex_lock(&v->queue_lock);

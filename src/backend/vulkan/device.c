@@ -79,6 +79,8 @@ static void read_features(const struct vk_instance *i, const struct extensions *
     g->address = v12.bufferDeviceAddress && !vk_disabled("address");
     g->fp16 = v12.shaderFloat16 && !vk_disabled("fp16");
     g->idot = has_dot && dot.shaderIntegerDotProduct && !vk_disabled("idot");
+    /* a queue of copies cannot reset its queries by itself */
+    g->copy_stamps = v12.hostQueryReset;
     if (!v12.timelineSemaphore) g->lacks = "it has no timeline semaphores";
     if (!v11.storageBuffer16BitAccess) g->lacks = "its shaders have no 16-bit storage";
 }
@@ -206,6 +208,9 @@ static void read_queues(const struct vk_instance *i, struct vk_gpu *g) {
     if (vk_disabled("timestamps")) g->timestamp_bits = 0;
     g->family = best;
     choose_copy_queue(families, n, g);
+    uint32_t copy_bits = best == UINT32_MAX ? 0 : families[g->copy_family].timestampValidBits;
+    g->copy_stamps &= copy_bits && g->timestamp_bits;
+    if (g->copy_stamps && copy_bits < g->timestamp_bits) g->timestamp_bits = copy_bits;
     free(families);
     if (best == UINT32_MAX) g->lacks = "it has no compute queue";
 }

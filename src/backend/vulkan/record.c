@@ -276,7 +276,7 @@ void vk_segment_free(struct backend *backend, struct backend_segment *s) {
         if (list->n) v->f.FreeCommandBuffers(v->device, v->pool, (uint32_t)list->n, list->items);
         free(list->items);
     }
-    vk_stamps_close(v, &s->stamps);
+    vk_stamps_close(v, &s->stamps, BACKEND_COMPUTE);
     pthread_mutex_unlock(&v->queue_lock);
     if (s->pool) v->f.DestroyDescriptorPool(v->device, s->pool, NULL);
     free(s->mirrors);

@@ -61,6 +61,8 @@ void vk_copy_free(struct backend *b, struct backend_copy *c) {
     if (v->hung) return; /* the device may still use it */
     pthread_mutex_lock(&v->queue_lock);
     v->f.FreeCommandBuffers(v->device, v->copy_pool, 1, &c->commands);
+    for (int i = 0; i < 2; i++)
+        vk_stamps_close(v, &c->runs[i].stamps, BACKEND_COPY);
     pthread_mutex_unlock(&v->queue_lock);
     free(c);
 }

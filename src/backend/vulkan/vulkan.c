@@ -202,7 +202,9 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     if (s->last_value) TRY(vk_wait_in_job(v, s->last_value)); /* it may not run beside itself */
     TRY(vk_round_write(v, job->round));
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
-    TRY(vk_submit(v, commands_for(v, s, job->round->n_tokens), vk_stamps_ready(v, s), job));
+    const struct vk_stamps *stamps =
+        vk_stamps_ready(v, &s->stamps, BACKEND_COMPUTE, v->timed && v->clock.known);
+    TRY(vk_submit(v, commands_for(v, s, job->round->n_tokens), stamps, job));
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
     TRY(vk_wait_in_job(v, job->value));
@@ -342,7 +344,8 @@ static ats_status submit(struct backend *b, struct backend_segment *s, const str
 
 static ats_status submit_copy(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value) {
-    const struct vk_job job = {.copy = c, .value = value};
+    struct vulkan *v = vulkan_of(b);
+    const struct vk_job job = {.copy = c, .run = vk_copy_run_next(v, c, value), .value = value};
     return submit_job(b, &job, waits, n_waits);
 }
 
@@ -472,6 +475,7 @@ static ats_status create_device(struct vulkan *v) {
     VkPhysicalDeviceVulkan12Features v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .pNext = v->gpu.idot ? &dot : NULL,
+        .hostQueryReset = v->gpu.copy_stamps,
         .timelineSemaphore = VK_TRUE,
         .bufferDeviceAddress = v->gpu.address};
     VkPhysicalDeviceVulkan11Features v11 = {

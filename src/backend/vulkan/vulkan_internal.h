@@ -54,6 +54,7 @@ struct vk_gpu {
     uint64_t import_align, max_range, max_allocation;
     uint32_t timestamp_bits; /* that count; 0: its queue has no clock */
     bool calibrated;         /* which can be read together with the host's */
+    bool copy_stamps;        /* copies can be timed: their queue has that clock too */
 };
 static inline bool vk_has_copy_queue(const struct vk_gpu *g) {
     return g->copy_family != g->family || g->copy_index;
@@ -177,17 +178,19 @@ struct vk_mirror {
     int begin, end;
     bool rows, write;
 };
+/* Around a segment or one of a copy's runs. */
+struct vk_stamps {
+    VkQueryPool queries;
+    VkCommandBuffer begin, end; /* NULL until it is timed */
+    uint64_t submit_ns;         /* of the last run, by the host's clock; 0: it was not timed */
+};
 struct backend_segment {
     VkDescriptorPool pool;
     struct vk_commands commands[N_VARIANTS];
     struct vk_mirror *mirrors;
     size_t n_mirrors, cap_mirrors;
     uint64_t last_value; /* of its last submission */
-    struct vk_stamps {
-        VkQueryPool queries;
-        VkCommandBuffer begin, end; /* NULL until the segment is timed */
-        uint64_t submit_ns;         /* of the last run, by the host's clock; 0: it was not timed */
-    } stamps;
+    struct vk_stamps stamps;
 };
 
 /* Memory that streamed weights take turns in. The timeline of copies is one of each slot, with the
@@ -198,9 +201,16 @@ struct vk_slot {
     VkSemaphore arrived;
     uint64_t queued; /* value of the last copy that was submitted */
 };
+/* The next round's run may be on its way when this one's is asked about. */
+struct vk_copy_run {
+    uint64_t value; /* 0: it was not timed */
+    struct vk_stamps stamps;
+};
 struct backend_copy {
     VkCommandBuffer commands;
     struct vk_slot *slot;
+    struct vk_copy_run runs[2]; /* the last two, in turn */
+    int next_run;
 };
 
 /* A segment or a copy on its way to its queue. */
@@ -209,6 +219,7 @@ struct vk_job {
     struct backend_segment *segment;
     const struct round *round;
     struct backend_copy *copy; /* or NULL */
+    struct vk_copy_run *run;   /* the copy's, that is timed; or NULL */
     struct backend_wait waits[VK_MAX_WAITS];
     int n_waits;    /* of the host, before it is submitted */
     uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
@@ -278,12 +289,13 @@ struct vulkan {
     } ropes[VK_MAX_ROPES];
     int n_ropes, n_ropes_written;
     uint64_t last_value; /* that was handed to the queue */
-    bool timed;          /* set between rounds */
+    bool timed;          /* set between rounds; guarded by queue_lock, a copy may be left over */
     struct vk_clock {    /* the device's clock stood at ticks when the host's stood at ns */
         uint64_t ticks, ns;
         bool known;
     } clock;
     uint64_t clock_set_ns;
+    uint64_t copied_value, copied_ns; /* of the newest copy that was asked about; its end */
     struct backend_counters counters; /* guarded by queue_lock */
     uint64_t job_waited_ns;           /* of timed rounds: by vk_wait_in_job */
 
@@ -393,9 +405,14 @@ MUST_CHECK ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to,
 
 /* timing.c */
 void vk_set_timed(struct backend *b, bool timed);
-/* The stamps of a segment that is about to be submitted; NULL: it is not timed. */
-const struct vk_stamps *vk_stamps_ready(struct vulkan *v, struct backend_segment *s);
-void vk_stamps_close(struct vulkan *v, struct vk_stamps *stamps); /* the caller holds queue_lock */
+/* Makes stamps ready for what is about to be submitted to a queue; NULL: it is not timed. */
+const struct vk_stamps *vk_stamps_ready(struct vulkan *v, struct vk_stamps *s,
+                                        enum backend_queue queue, bool timed);
+/* The caller holds queue_lock. */
+void vk_stamps_close(struct vulkan *v, struct vk_stamps *s, enum backend_queue queue);
+/* Before a copy is handed over: its run, if it is timed. */
+struct vk_copy_run *vk_copy_run_next(const struct vulkan *v, struct backend_copy *c,
+                                     uint64_t value);
 bool vk_segment_times(struct backend *b, const struct backend_segment *s,
                       struct backend_times *out);
 bool vk_copy_times(struct backend *b, const struct backend_copy *c, uint64_t value,
