@@ -277,7 +277,11 @@ static ats_status put_bytes(struct gguf_writer *w, const void *bytes, size_t n) 
         if (n > 0) buf_add(w->memory, bytes, n);
         return ATS_OK;
     }
-    if (fwrite(bytes, 1, n, w->file) == n) return ATS_OK;
+    if (bytes == NULL && n > 0) { /* the last byte of a hole makes it part of the file */
+        if (fseeko(w->file, (off_t)n - 1, SEEK_CUR) == 0 && putc(0, w->file) == 0) return ATS_OK;
+    } else if (fwrite(bytes, 1, n, w->file) == n) {
+        return ATS_OK;
+    }
     return fail(ATS_IO, "cannot write %s: %s", w->tmp_path, strerror(errno));
 }
 
@@ -353,7 +357,7 @@ static ats_status end_tensor(struct gguf_writer *w) {
 
 ats_status gguf_writer_data(struct gguf_writer *w, const void *bytes, size_t n) {
     const char *at = bytes;
-    REQUIRE(w->begun);
+    REQUIRE(w->begun && (bytes != NULL || w->memory == NULL));
     while (n > 0) {
         if (w->tensor_index == w->n_tensors) {
             return fail(ATS_BAD_ARGUMENT, "%zu bytes of data beyond the last tensor", n);
@@ -361,7 +365,7 @@ ats_status gguf_writer_data(struct gguf_writer *w, const void *bytes, size_t n) 
         uint64_t left = w->tensors[w->tensor_index].n_bytes - w->n_bytes_done;
         size_t now = min_size(n, left);
         TRY(put_bytes(w, at, now));
-        at += now;
+        if (at != NULL) at += now;
         n -= now;
         w->n_bytes_done += now;
         if (now == left) TRY(end_tensor(w));
