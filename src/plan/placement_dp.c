@@ -95,8 +95,8 @@ static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, 
         const struct dp_choice *c = &s->choices[i];
         int from = max_int(begin, c->quanta);
         if (c->exit != state || from >= end) continue;
-        relax(w->in[c->entry] + from - c->quanta, (float)c->time_s, i, best + from,
-              w->which + from - begin, end - from);
+        relax(w->in[c->entry] + (from - c->quanta), (float)c->time_s, i, best + from,
+              w->which + (from - begin), end - from);
     }
     for (int m = begin; m < end; m++)
         which[m] = (uint16_t)w->which[m - begin];
