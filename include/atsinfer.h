@@ -170,13 +170,19 @@ typedef struct ats_simulation {
     double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
                                    choices; 0: the shape's, else 1, which is uniform */
     bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk */
+    /* Homes that are given, as in ats_options, of devices "cpu" and "gpu"; what is left open is
+     * placed as well as that allows. */
+    const char *gpu_layers;
+    const char *const *overrides; /* (n_overrides) */
+    int n_overrides, n_cpu_moe;
+    const char *plan;
 } ats_simulation;
 ATS_API void ats_simulation_default(ats_simulation *s);
 /* *json owned (ats_free): one object. Errors: BAD_ARGUMENT, BAD_FILE, UNSUPPORTED, IO. */
 ATS_API ATS_MUST_CHECK ats_status ats_simulate(const ats_simulation *s, char **json);
 /* The plan that would be made, explained: for each tensor its home, size, time on either device and
  * the reason; totals, predictions by depth, limits, and what more or less memory, a smaller KV type
- * or half the bus would change. Answer and errors as above. */
+ * or half the bus would change; what given homes cost. Answer and errors as above. */
 ATS_API ATS_MUST_CHECK ats_status ats_explain(const ats_simulation *s, char **json);
 
 typedef struct ats_stats {

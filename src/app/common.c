@@ -195,10 +195,15 @@ static bool on_load_progress(void *user, const char *what, uint64_t done, uint64
     return !interrupt_pending();
 }
 
+ats_status app_check_rules(const struct app *app) {
+    if (!flag_on(&app->flags, FLAG_CPU_MOE) || !flag_given(&app->flags, FLAG_N_CPU_MOE))
+        return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "--cpu-moe and --n-cpu-moe exclude each other");
+}
+
 ats_status app_engine_open(struct app *app, ats_options *options, ats_engine **out) {
     interrupt_install();
-    if (flag_on(&app->flags, FLAG_CPU_MOE) && flag_given(&app->flags, FLAG_N_CPU_MOE))
-        return fail(ATS_BAD_ARGUMENT, "--cpu-moe and --n-cpu-moe exclude each other");
+    TRY(app_check_rules(app));
     options->progress = on_load_progress;
     options->progress_user = app;
     ats_status status = ats_engine_open(options, out);

@@ -51,6 +51,8 @@ int app_print_json(struct app *app, json_t *object);
 MUST_CHECK ats_status app_find_model(struct app *app);
 /* Options from the flags of commands that compute; borrows from app. */
 void app_engine_options(struct app *app, ats_options *options);
+/* BAD_ARGUMENT if flags that give homes exclude each other. */
+MUST_CHECK ats_status app_check_rules(const struct app *app);
 /* Opens with a progress bar; Ctrl-C cancels, and is caught from here on. */
 MUST_CHECK ats_status app_engine_open(struct app *app, ats_options *options, ats_engine **out);
 /* For tokenize: no weights. */

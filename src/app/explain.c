@@ -44,6 +44,18 @@ static void add_memory(struct buf *out, const json_t *o) {
     buf_printf(out, "\n%.0f device changes a round\n", real_of(o, "device_changes"));
 }
 
+/* What it costs that homes were given, against the best plan for the same memory. */
+static void add_cost(struct buf *out, const json_t *o) {
+    const json_t *fixed = json_object_get(o, "fixed");
+    if (real_of(fixed, "items") < 1) return;
+    buf_printf(out,
+               "\n%.0f of %.0f items were told where to be: decode %.2f tok/s, %.2f if all were "
+               "free;\nprefill %.1f tok/s, %.1f if free; slower in all by %.1f%%\n",
+               real_of(fixed, "items"), real_of(fixed, "of"), real_of(o, "decode_tok_s"),
+               real_of(fixed, "decode_free_tok_s"), real_of(o, "prefill_tok_s"),
+               real_of(fixed, "prefill_free_tok_s"), 100 * real_of(fixed, "slower"));
+}
+
 static void add_predictions(struct buf *out, const json_t *o) {
     const json_t *list = json_object_get(o, "predictions");
     buf_printf(out, "\n%8s %14s %14s %8s\n", "depth", "decode tok/s", "prefill tok/s", "regret");
@@ -113,6 +125,7 @@ static int print(struct app *app, json_t *o) {
     }
     struct buf out = {0};
     add_memory(&out, o);
+    add_cost(&out, o);
     add_predictions(&out, o);
     add_limits(&out, o);
     add_changes(&out, o);
@@ -122,22 +135,34 @@ static int print(struct app *app, json_t *o) {
     return code;
 }
 
-int explain_plan(struct app *app) {
+static void fill(struct app *app, ats_simulation *s) {
     const struct flags *f = &app->flags;
+    ats_options rules; /* as for an engine */
+    app_engine_options(app, &rules);
+    ats_simulation_default(s);
+    s->model = app->model;
+    s->machine = flag_text(f, FLAG_SIM_MACHINE);
+    s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
+    s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
+    s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
+    s->vram_mib = flag_int(f, FLAG_VRAM);
+    s->n_ctx = flag_int(f, FLAG_CTX_SIZE);
+    s->n_batch = flag_int(f, FLAG_BATCH_SIZE);
+    s->gpu_layers = rules.gpu_layers;
+    s->overrides = rules.overrides;
+    s->n_overrides = rules.n_overrides;
+    s->n_cpu_moe = rules.n_cpu_moe;
+    s->plan = rules.plan;
+}
+
+int explain_plan(struct app *app) {
     ats_simulation s;
     char *text = NULL;
     json_t *o = NULL;
-    ats_simulation_default(&s);
     ats_status status = app_find_model(app);
+    if (status == ATS_OK) status = app_check_rules(app);
     if (status == ATS_OK) {
-        s.model = app->model;
-        s.machine = flag_text(f, FLAG_SIM_MACHINE);
-        s.granularity = flag_text(f, FLAG_SIM_GRANULARITY);
-        s.paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
-        s.expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
-        s.vram_mib = flag_int(f, FLAG_VRAM);
-        s.n_ctx = flag_int(f, FLAG_CTX_SIZE);
-        s.n_batch = flag_int(f, FLAG_BATCH_SIZE);
+        fill(app, &s);
         status = ats_explain(&s, &text);
     }
     if (status == ATS_OK) status = json_parse(text, strlen(text), &o);

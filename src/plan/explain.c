@@ -83,6 +83,7 @@ static void explain_items(struct explainer *e, double price) {
     for (int i = 0; i < items->n_items; i++) {
         const struct item *item = &items->items[i];
         struct explain_item *row = &e->out->rows[i];
+        e->out->n_fixed += is_fixed(e, i);
         row->gpu_share = gpu_share(items, e->out->placement, i);
         row->bytes = item->weight_bytes + item->kv_bytes;
         row->cpu_s = item_time(e, i, SIDE_CPU);
@@ -205,11 +206,14 @@ static ats_status solve_around(struct explainer *e, struct placement *found, int
 static ats_status solve_free(struct explainer *e, const struct placement *chosen) {
     struct placement_options o = e->problem->placement;
     struct placement *p;
+    if (o.fixed || o.fixed_units) {
+        o.fixed = o.fixed_units = NULL;
+        TRY(placement_solve(e->arena, e->items, &o, &e->problem->budget_bytes, 1, &p));
+        chosen = p;
+    }
     e->out->free_decode_s = chosen->decode_s;
-    if (!o.fixed && !o.fixed_units) return ATS_OK;
-    o.fixed = o.fixed_units = NULL;
-    TRY(placement_solve(e->arena, e->items, &o, &e->problem->budget_bytes, 1, &p));
-    e->out->free_decode_s = p->decode_s;
+    e->out->free_prefill_s = chosen->prefill_s;
+    e->out->free_objective_s = chosen->objective_s;
     return ATS_OK;
 }
 

@@ -63,7 +63,10 @@ struct explanation {
     int prefill_tokens;
     int n_changes;          /* of device, in a round */
     double price_s_per_gib; /* of memory, in the objective */
-    double free_decode_s;   /* the decode objective with nothing fixed and nothing given */
+    /* With nothing fixed and nothing given, same budget: decode, a chunk, the objective. What was
+     * fixed costs the difference; of the objective it is never below zero (but for the grid). */
+    double free_decode_s, free_prefill_s, free_objective_s;
+    int n_fixed; /* items */
     struct explain_prediction predictions[EXPLAIN_DEPTHS];
     struct limit round, blocks, prefill; /* S6, S6b, of a chunk; at the first depth planned for */
     /* Of the best placements; not with a given one. */

@@ -62,6 +62,11 @@ json_t *explain_to_json(const struct explanation *e, const char *cpu, const char
         (json_int_t)e->budget_bytes, "device_changes", e->n_changes, "price_s_per_gib",
         e->price_s_per_gib, "decode_tok_s", rate(n, e->placement->decode_s), "decode_free_tok_s",
         rate(n, e->free_decode_s), "prefill_tok_s", rate(chunk, e->placement->prefill_s));
+    json_object_set_new(out, "fixed",
+                        json_pack("{s:i, s:i, s:o, s:o, s:f}", "items", e->n_fixed, "of",
+                                  e->items->n_items, "decode_free_tok_s", rate(n, e->free_decode_s),
+                                  "prefill_free_tok_s", rate(chunk, e->free_prefill_s), "slower",
+                                  e->placement->objective_s / e->free_objective_s - 1));
     json_object_set_new(out, "predictions", predictions_json(e, chunk, n));
     json_object_set_new(out, "limits",
                         json_pack("{s:o, s:o, s:o}", "round", limit_json(&e->round, n), "blocks",

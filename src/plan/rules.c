@@ -114,9 +114,10 @@ static const struct plan_override *find_override(const struct plan_rules *r, con
 }
 
 static int layer_home(const struct plan_rules *r, const struct graph_op *op, int n_layers) {
+    if (op->kind == OP_EXPERTS && op->layer >= 0 && op->layer < r->n_cpu_moe) return r->cpu;
+    if (r->n_gpu_layers == PLAN_LAYERS_AUTO) return PLAN_HOME_FREE;
     if (op->layer < 0) /* the embedding; the head counts as one more layer */
         return op->kind != OP_EMBED && r->n_gpu_layers > n_layers ? r->gpu : r->cpu;
-    if (op->kind == OP_EXPERTS && op->layer < r->n_cpu_moe) return r->cpu;
     return op->layer >= n_layers - r->n_gpu_layers ? r->gpu : r->cpu;
 }
 
@@ -149,17 +150,27 @@ ats_status plan_rules_check(const struct graph *g, const struct plan_rules *r) {
     return status;
 }
 
-struct plan *plan_by_rules(struct arena *arena, const struct graph *g, int n_devices,
-                           const struct plan_rules *r, int *n_lacking) {
+void plan_rules_homes(const struct graph *g, const struct plan_rules *r, int *home) {
     struct arena scratch = {0};
     const char **names = plan_names(&scratch, g);
-    int *home = ARENA_ARRAY(&scratch, int, g->n_ops), n_layers = graph_n_layers(g);
-    int n_missed = 0;
+    int n_layers = graph_n_layers(g);
     for (int i = 0; i < g->n_ops; i++) {
+        home[i] = PLAN_HOME_FREE;
         if (!names[i]) continue;
         const struct plan_override *o = find_override(r, g, i, names[i]);
         home[i] = o ? o->device : layer_home(r, &g->ops[i], n_layers);
-        bool missed = home[i] == r->gpu && lacking(r, i);
+    }
+    arena_free(&scratch);
+}
+
+struct plan *plan_by_rules(struct arena *arena, const struct graph *g, int n_devices,
+                           const struct plan_rules *r, int *n_lacking) {
+    struct arena scratch = {0};
+    int *home = ARENA_ARRAY(&scratch, int, g->n_ops);
+    int n_missed = 0;
+    plan_rules_homes(g, r, home);
+    for (int i = 0; i < g->n_ops; i++) {
+        bool missed = home[i] == r->gpu && op_is_placed(&g->ops[i]) && lacking(r, i);
         if (missed) home[i] = r->cpu;
         n_missed += missed;
     }

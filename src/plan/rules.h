@@ -28,6 +28,7 @@ struct plan_rules {
 
 #define PLAN_LAYERS_ALL  (1 << 30)
 #define PLAN_LAYERS_AUTO (-1)
+#define PLAN_HOME_FREE   (-1)
 /* "all", "auto" or a number; anything else is BAD_ARGUMENT. */
 MUST_CHECK ats_status plan_layers_parse(const char *text, int *out);
 
@@ -42,7 +43,11 @@ void plan_overrides_free(struct plan_override *list, int n);
 int graph_n_layers(const struct graph *g);
 /* BAD_ARGUMENT for a pattern that matches nothing, or puts on the GPU what it cannot compute. */
 MUST_CHECK ats_status plan_rules_check(const struct graph *g, const struct plan_rules *rules);
-/* The plan in the arena. What the GPU lacks stays on the CPU; *n_lacking (may be NULL) counts what
- * the rules wanted there. */
+/* What the rules say: home[i] (n_ops) is a device, or PLAN_HOME_FREE where they leave it open,
+ * which is with PLAN_LAYERS_AUTO what no override and no n_cpu_moe tells, and what no plan places.
+ */
+void plan_rules_homes(const struct graph *g, const struct plan_rules *rules, int *home);
+/* The plan in the arena; the number of layers is known. What the GPU lacks stays on the CPU;
+ * *n_lacking (may be NULL) counts what the rules wanted there. */
 struct plan *plan_by_rules(struct arena *arena, const struct graph *g, int n_devices,
                            const struct plan_rules *rules, int *n_lacking);

@@ -30,24 +30,28 @@ static bool wants_none(const ats_options *o) {
     return o->gpu_layers && strcmp(o->gpu_layers, "0") == 0 && !o->n_overrides;
 }
 
-static ats_status check_plan_options(const ats_options *o) {
+ats_status choice_check(const char *plan, const char *gpu_layers, int n_overrides, int n_cpu_moe) {
     int n_layers;
-    if (o->gpu_layers) TRY(plan_layers_parse(o->gpu_layers, &n_layers));
-    if (o->plan && (o->gpu_layers || o->n_overrides || o->n_cpu_moe))
-        return fail(ATS_BAD_ARGUMENT, "a plan's file says where everything is: it excludes rules "
-                                      "of layers, tensors or experts");
+    if (gpu_layers) TRY(plan_layers_parse(gpu_layers, &n_layers));
+    if (!plan || !(gpu_layers || n_overrides || n_cpu_moe)) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "a plan's file says where everything is: it excludes rules "
+                                  "of layers, tensors or experts");
+}
+
+static ats_status check_plan_options(const ats_options *o) {
+    TRY(choice_check(o->plan, o->gpu_layers, o->n_overrides, o->n_cpu_moe));
     if (o->plan_seed && (o->plan || has_rules(o)))
         return fail(ATS_BAD_ARGUMENT, "a random plan excludes another one");
     return ATS_OK;
 }
 
-static ats_status read_plan_file(ats_engine *e) {
+ats_status choice_read_file(const char *path, struct plan_file **out) {
     char *text;
     size_t n_bytes;
-    TRY(file_read(e->options.plan, PLAN_FILE_BYTES, &text, &n_bytes));
-    ats_status status = plan_file_open(text, n_bytes, &e->choice.file);
+    TRY(file_read(path, PLAN_FILE_BYTES, &text, &n_bytes));
+    ats_status status = plan_file_open(text, n_bytes, out);
     free(text);
-    return status == ATS_OK ? ATS_OK : fail_in(status, "%s", e->options.plan);
+    return status == ATS_OK ? ATS_OK : fail_in(status, "%s", path);
 }
 
 /* "cpu#2", in a plan's file the second of that name, is opened as "cpu". */
@@ -101,7 +105,7 @@ static char *device_list(ats_engine *e) {
 ats_status choose_devices(ats_engine *e) {
     TRY(check_plan_options(&e->options));
     e->names_given = e->options.devices != NULL || e->options.plan != NULL;
-    if (e->options.plan) TRY(read_plan_file(e));
+    if (e->options.plan) TRY(choice_read_file(e->options.plan, &e->choice.file));
     char *rest = device_list(e);
     for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ",")) {
         if (!name[0]) return fail(ATS_BAD_ARGUMENT, "the list of devices has an empty name");

@@ -19,7 +19,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
                                       .placement = s->placement_options,
                                       .budget_bytes = (int64_t)s->best.budget_bytes};
     struct explanation *e;
-    TRY(explain(&s->arena, &problem, NULL, &e));
+    TRY(explain(&s->arena, &problem, s->constraints.placed, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));
     json_object_set_new(*out, "memory", memory_json(s));

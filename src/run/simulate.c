@@ -128,6 +128,8 @@ static struct placement_options placement_options_of(const struct simulation *s,
     o.prefill_tokens = n_batch;
     if (s->o.stream_caches) o.prompt_tokens = 0; /* the CPU does not have to attend */
     o.scattered_experts = s->granularity == GRANULARITY_SHARD;
+    o.fixed = s->constraints.fixed;
+    o.fixed_units = s->constraints.fixed_units;
     return o;
 }
 
@@ -176,7 +178,8 @@ static int list_ways(struct simulation *s, const struct placement_options *place
             w.budget_bytes = s->vram_bytes - w.work_bytes - w.n_slots * slot_bytes;
             bool more_slots = k > 0 && (s->rule == TRANSFER_NONE || s->o.n_slots >= 0);
             bool longer = b > 0 && (s->o.n_batch > 0 || chunks[b - 1] >= s->o.n_prompt);
-            if (!more_slots && !longer && w.budget_bytes >= 0) ways[n++] = w;
+            if (!more_slots && !longer && w.budget_bytes >= (double)s->constraints.gpu_bytes)
+                ways[n++] = w;
         }
     return n;
 }
@@ -197,8 +200,13 @@ static ats_status try_all(struct simulation *s) {
     struct placement *placements;
     int n = list_ways(s, &o, ways);
     if (n == 0)
-        return fail(ATS_BAD_ARGUMENT, "%.0f MiB do not hold the buffers of a round",
-                    s->vram_bytes / 1048576);
+        return s->constraints.gpu_bytes == 0
+                   ? fail(ATS_BAD_ARGUMENT, "%.0f MiB do not hold the buffers of a round",
+                          s->vram_bytes / 1048576)
+                   : fail(ATS_BAD_ARGUMENT,
+                          "what is told to be on the GPU, %.0f MiB, and the buffers of a round do "
+                          "not fit into %.0f MiB",
+                          (double)s->constraints.gpu_bytes / 1048576, s->vram_bytes / 1048576);
     for (int i = 0; i < n; i++)
         budgets[i] = (int64_t)ways[i].budget_bytes;
     s->placement_options = o;
@@ -226,6 +234,7 @@ ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
     TRY(open_model(s));
     TRY(open_machine(s));
     TRY(make_items(s));
+    TRY(constraints_read(&s->arena, &s->o, s->file->arch, s->items, &s->constraints));
     TRY(try_all(s));
     set_limits(s);
     return ATS_OK;

@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "plan/limit.h"
 #include "plan/schedule.h"
+#include "run/constraints.h"
 
 /* One way to go: slots, chunk, placement, and the schedules of a decode round and of a chunk in the
  * middle of the prompt. */
@@ -33,6 +34,7 @@ struct simulation {
     struct items_options items_options; /* items were made with, placements will be */
     struct placement_options placement_options;
     struct items *items;
+    struct constraints constraints;
     double hit_exponent;
     double vram_bytes;
     struct simulation_way best;

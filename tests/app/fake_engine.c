@@ -226,19 +226,27 @@ ats_status ats_simulate(const ats_simulation *s, char **json) {
     return ATS_OK;
 }
 
+/* A number that tells which homes were given: digits for layers, overrides, experts, a plan. */
+static int fake_homes(const ats_simulation *s) {
+    return (s->gpu_layers ? atoi(s->gpu_layers) : 0) + 10 * s->n_overrides + 100 * s->n_cpu_moe +
+           (s->plan ? 1000 : 0);
+}
+
 ats_status ats_explain(const ats_simulation *s, char **json) {
     TRY(fake_open_fails(s->model));
     struct buf text = {0};
     buf_printf(&text,
                "{\"machine\":\"\\u001b[31mfake\",\"gpu\":{\"weight_bytes\":%d,\"kv_bytes\":2048},"
                "\"host\":{\"weight_bytes\":1024,\"kv_bytes\":0},\"device_changes\":3,"
+               "\"decode_tok_s\":8.0,\"prefill_tok_s\":200.0,\"fixed\":{\"items\":%d,\"of\":9,"
+               "\"decode_free_tok_s\":10.0,\"prefill_free_tok_s\":220.0,\"slower\":0.25},"
                "\"predictions\":[{\"depth\":2048,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
                "\"regret\":0.25}],\"limits\":{\"blocks\":{\"tok_s\":20.0,\"binds\":\"dram\"}},"
                "\"changes\":{\"half_bus\":{\"decode_tok_s\":11.0,\"prefill_tok_s\":150.0},"
                "\"one_gib_more\":null},\"items\":[{\"name\":\"attention\",\"op\":\"attention\","
                "\"layer\":7,\"home\":\"both\",\"gpu_share\":0.75,\"bytes\":4096,\"cpu_s\":0.002,"
                "\"gpu_s\":0.001,\"why\":\"by %s\"}]}",
-               s->vram_mib << 20, s->granularity);
+               s->vram_mib << 20, fake_homes(s), s->granularity);
     *json = buf_take(&text);
     return ATS_OK;
 }

@@ -690,6 +690,22 @@ static void plan_explains_a_described_machine(void **state) {
     json_decref(o);
 }
 
+static void given_homes_reach_the_planner(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json");
+    assert_lacks(&s.out, "told where to be");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "-ngl", "3", "-ot", "a=cpu", "-ot",
+          "b=gpu", "-ncmoe", "4");
+    assert_has(&s.out, "423 of 9 items were told where to be: decode 8.00 tok/s, 10.00 if all were "
+                       "free;\nprefill 200.0 tok/s, 220.0 if free; slower in all by 25.0%\n");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--plan", "p.json", "--json");
+    json_t *o = answer("plan");
+    assert_int_equal(int_at(test_json_get(o, "fixed"), "items"), 1000);
+    json_decref(o);
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "-cmoe", "-ncmoe", "2");
+    assert_has(&s.err, "exclude each other");
+}
+
 static void doctor_shows_the_machine(void **state) {
     (void)state;
     SPAWN(&s, NULL, "doctor");
@@ -740,6 +756,7 @@ int main(void) {
         cmocka_unit_test(inspect_shows_a_file),
         cmocka_unit_test(simulate_tells_speeds_and_limits),
         cmocka_unit_test(plan_explains_a_described_machine),
+        cmocka_unit_test(given_homes_reach_the_planner),
         cmocka_unit_test(doctor_shows_the_machine),
     };
     int failed = cmocka_run_group_tests(tests, spawn_setup, NULL);

@@ -137,6 +137,9 @@ static void what_is_fixed_says_so_and_what_it_costs(void **state) {
     assert_int_equal(count(e, EXPLAIN_FIXED), 16);
     assert_true(e->free_decode_s == free_s);
     assert_true(e->placement->decode_s >= free_s);
+    assert_int_equal(e->n_fixed, 16);
+    assert_true(e->placement->objective_s > e->free_objective_s);
+    assert_true(e->free_prefill_s > 0);
     for (int i = 0; i < p.graph->n_ops; i++)
         fixed[i] = SIDE_GPU;
     struct explanation *none;

@@ -49,6 +49,36 @@ static int count_gpu(const struct plan *p) {
     return n;
 }
 
+/* Without a number of layers rules speak of what they name only. */
+static void rules_leave_open_what_they_do_not_name(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct graph *g = tiny_graph(&arena, &moe);
+    static const char *const names[] = {"cpu", "gpu"};
+    static const int devices[] = {CPU, GPU};
+    struct plan_rules r = {CPU, GPU, PLAN_LAYERS_AUTO, 2, NULL, 0, NULL};
+    struct plan_override *list = NULL;
+    int *home = ARENA_ARRAY(&arena, int, g->n_ops), n_cpu = 0, n_gpu = 0, n_open = 0;
+    TEST_OK(plan_overrides_parse("blk.3.*=gpu", names, devices, 2, &list, &r.n_overrides));
+    r.overrides = list;
+    plan_rules_homes(g, &r, home);
+    for (int i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        bool placed = op_is_placed(op);
+        int expected = !placed                                   ? PLAN_HOME_FREE
+                       : op->layer == 3                          ? GPU
+                       : op->kind == OP_EXPERTS && op->layer < 2 ? CPU
+                                                                 : PLAN_HOME_FREE;
+        assert_int_equal(home[i], expected);
+        n_cpu += home[i] == CPU, n_gpu += home[i] == GPU;
+        n_open += placed && home[i] == PLAN_HOME_FREE;
+    }
+    assert_int_equal(n_cpu, 2);
+    assert_true(n_gpu > 4 && n_open > 12);
+    plan_overrides_free(list, r.n_overrides);
+    arena_free(&arena);
+}
+
 static void names_are_all_different(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -214,6 +244,7 @@ static void numbers_of_layers_are_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_leave_open_what_they_do_not_name),
         cmocka_unit_test(names_are_all_different),
         cmocka_unit_test(the_last_layers_are_on_the_gpu),
         cmocka_unit_test(experts_of_the_first_layers_stay),

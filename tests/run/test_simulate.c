@@ -1,9 +1,13 @@
 /* Simulations of shipped shapes on shipped machines: finer granularity and streaming are never
  * slower, limits are not passed, what is asked for wrongly is refused. */
-#include "atsinfer.h"
+#include "base/file.h"
+#include "plan/file.h"
+#include "run/simulate.h"
 #include "support.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static json_t *simulate(const char *shape, const char *machine, const char *granularity,
                         const char *transfer, int n_slots) {
@@ -167,11 +171,175 @@ static void plans_are_explained(void **state) {
     assert_null(text);
 }
 
+/* ---- given homes ---- */
+
+static ats_simulation given(char *model, char *machine) {
+    ats_simulation s;
+    ats_simulation_default(&s);
+    test_source_path(model, 512, "shapes/gpt-oss-20b.json");
+    test_source_path(machine, 512, "machines/desktop-rtx5070-12gb.json");
+    s.model = model, s.machine = machine;
+    s.n_batch = 512, s.n_slots = 0;
+    return s;
+}
+
+static json_t *explained(const ats_simulation *s) {
+    char *text;
+    json_t *json;
+    TEST_OK(ats_explain(s, &text));
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    return json;
+}
+
+static double fixed_items(const json_t *json) {
+    return number(test_json_get(json, "fixed"), "items");
+}
+
+/* The cost is that against the plan with nothing given. */
+static void assert_cost(const json_t *json, const json_t *free) {
+    const json_t *fixed = test_json_get(json, "fixed");
+    assert_true(number(fixed, "slower") >= 0);
+    assert_true(fabs(number(fixed, "decode_free_tok_s") / number(free, "decode_tok_s") - 1) < 1e-9);
+}
+
+static const char *home_of(const json_t *row) {
+    return json_string_value(test_json_get(row, "home"));
+}
+
+static void given_homes_are_obeyed(void **state) {
+    (void)state;
+    static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
+    static const char *const overrides[] = {"blk\\.3\\.attn_(q|kv).*=cpu,blk.5.*=gpu"};
+    char model[512], machine[512];
+    ats_simulation s = given(model, machine);
+    for (size_t g = 0; g < COUNT_OF(granularities); g++) {
+        s.granularity = granularities[g];
+        s.overrides = NULL, s.n_overrides = s.n_cpu_moe = 0;
+        json_t *free = explained(&s);
+        assert_true(fixed_items(free) <= 0);
+        s.overrides = overrides, s.n_overrides = 1, s.n_cpu_moe = 2;
+        json_t *json = explained(&s);
+        const json_t *items = test_json_get(json, "items"), *row;
+        size_t i;
+        int n_fixed = 0;
+        json_array_foreach(items, i, row) {
+            double layer = number(row, "layer");
+            const char *op = json_string_value(test_json_get(row, "op"));
+            const char *name = json_string_value(test_json_get(row, "name"));
+            bool cpu = (layer == 3 && (strcmp(op, "attention") == 0 || strstr(name, "attn_q"))) ||
+                       (layer < 2 && strcmp(op, "experts") == 0);
+            bool told = cpu || layer == 5;
+            if (told) assert_string_equal(home_of(row), cpu ? "cpu" : "gpu");
+            assert_int_equal(
+                strcmp(json_string_value(test_json_get(row, "why")), "told to be there") == 0,
+                told);
+            n_fixed += told;
+        }
+        assert_true(n_fixed > 8 && fixed_items(json) == n_fixed);
+        assert_cost(json, free);
+        json_decref(json), json_decref(free);
+    }
+}
+
+/* With a number of layers nothing is left open. */
+static void given_layers_are_a_whole_plan(void **state) {
+    (void)state;
+    char model[512], machine[512], *text;
+    ats_simulation s = given(model, machine);
+    json_t *free = explained(&s), *json, *row;
+    size_t i;
+    s.gpu_layers = "6";
+    json = explained(&s);
+    double first = number(json, "n_layers") - 6;
+    json_array_foreach(test_json_get(json, "items"), i, row) {
+        double layer = number(row, "layer");
+        assert_string_equal(home_of(row), layer >= first ? "gpu" : "cpu");
+    }
+    assert_true(fixed_items(json) == (double)i);
+    assert_true(number(test_json_get(json, "fixed"), "slower") > 0);
+    assert_cost(json, free);
+    json_decref(json), json_decref(free);
+    s.gpu_layers = "auto";
+    json = explained(&s);
+    assert_true(fixed_items(json) <= 0);
+    json_decref(json);
+    s.gpu_layers = "all", s.vram_mib = 4000;
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("do not fit into 4000 MiB");
+    s.gpu_layers = "seven";
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("seven");
+    s.gpu_layers = "7", s.plan = "plan.json";
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("excludes rules");
+    s.gpu_layers = s.plan = NULL;
+    s.overrides = (const char *const[]){"blk=vulkan0"}, s.n_overrides = 1;
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("vulkan0");
+}
+
+/* The plan that the planner makes, as a file that --save-plan could have written. */
+static void write_plan(const ats_simulation *s, const char *gpu, const char *path) {
+    struct simulation sim = {0};
+    const char *names[] = {"cpu", gpu};
+    TEST_OK(simulation_run(&sim, s));
+    struct plan *plan = placement_plan(&sim.arena, sim.items, sim.best.placement, 2, 0, 1);
+    char *text = plan_file_print(sim.model->graph, plan, sim.file->arch, names);
+    TEST_OK(file_write(path, text, strlen(text)));
+    free(text);
+    simulation_close(&sim);
+}
+
+/* A plan is taken over as it is, divided blocks and experts included, and told as the planner told
+ * it when it made it. */
+static void a_given_plan_is_taken_over(void **state) {
+    (void)state;
+    char model[512], machine[512], path[512], *text;
+    ats_simulation s = given(model, machine);
+    test_tmp_path(path, sizeof path, "plan.json");
+    write_plan(&s, "vulkan0", path);
+    json_t *free = explained(&s);
+    s.plan = path;
+    json_t *json = explained(&s), *before = test_json_get(free, "items"), *row;
+    size_t i;
+    int n_divided = 0;
+    json_array_foreach(test_json_get(json, "items"), i, row) {
+        const json_t *was = json_array_get(before, i);
+        assert_string_equal(home_of(row), home_of(was));
+        assert_true(fabs(number(row, "gpu_share") - number(was, "gpu_share")) < 1e-12);
+        n_divided += strcmp(home_of(row), "both") == 0;
+    }
+    assert_true(n_divided > 0 && fixed_items(json) == (double)i);
+    assert_true(fabs(number(json, "decode_tok_s") / number(free, "decode_tok_s") - 1) < 1e-9);
+    assert_true(fabs(number(test_json_get(json, "fixed"), "slower")) < 1e-9);
+    json_decref(json), json_decref(free);
+    s.vram_mib = 3000;
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("do not fit into 3000 MiB");
+    s.vram_mib = 0;
+    write_plan(&(ats_simulation){.model = model, .machine = machine, .n_slots = -1}, "cpu#2", path);
+    TEST_STATUS(ats_explain(&s, &text), ATS_UNSUPPORTED);
+    TEST_ERROR_HAS("\"cpu#2\" is a second CPU");
+    char other[512];
+    test_source_path(other, sizeof other, "shapes/qwen3-14b.json");
+    s.model = other;
+    write_plan(&(ats_simulation){.model = model, .machine = machine, .n_slots = -1}, "gpu", path);
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_FILE);
+    TEST_ERROR_HAS("plan.json");
+    assert_null(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finer_is_not_slower),   cmocka_unit_test(streaming_is_not_slower),
-        cmocka_unit_test(limits_are_not_passed), cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(finer_is_not_slower),
+        cmocka_unit_test(streaming_is_not_slower),
+        cmocka_unit_test(limits_are_not_passed),
+        cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(plans_are_explained),
+        cmocka_unit_test(given_homes_are_obeyed),
+        cmocka_unit_test(given_layers_are_a_whole_plan),
+        cmocka_unit_test(a_given_plan_is_taken_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
