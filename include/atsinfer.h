@@ -85,8 +85,8 @@ typedef struct ats_options {
     const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,...". The CPU
                             joins where the options below leave it something to do */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
-                            "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"; "neon",
-                            "neon_dot", "neon_i8mm" */
+                            "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx",
+                            "amxbf16"; "neon", "neon_dot", "neon_i8mm" */
     /* The division of the work between a CPU and a GPU. With nothing of this, a GPU among the
      * devices gets as many of the last layers as its memory holds. */
     const char *gpu_layers; /* "12": the last 12 layers; "all": these and the output; "auto" or

@@ -42,7 +42,7 @@ ISA_FLAGS = {
     "avx2": ("x86_64", AVX2),
     "avxvnni": ("x86_64", AVX2 + ["-mavxvnni"]),
     "avx512": ("x86_64", AVX2 + ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]),
-    "amx": ("x86_64", ["-mamx-tile", "-mamx-int8"]),
+    "amx": ("x86_64", ["-mamx-tile", "-mamx-int8", "-mamx-bf16"]),
     "neon": ("aarch64", []),
     "neon_dot": ("aarch64", ["-march=armv8.2-a+dotprod"]),
 }

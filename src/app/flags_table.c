@@ -284,7 +284,7 @@ const struct flag flag_table[N_FLAGS] = {
                         .takes_file = true, .help = "write the plan in force to a file"},
     [FLAG_CPU_ISA] = {.names = {"--cpu-isa"}, .value = "NAME", .kind = FLAG_CHOICE,
                       .group = GROUP_COMPUTE, .commands = ENGINE,
-                      .choices = "native|ref|avx2|avxvnni|avx512|avx512bf16|amx|neon|neon_dot|neon_i8mm", .default_value = "native",
+                      .choices = "native|ref|avx2|avxvnni|avx512|avx512bf16|amx|amxbf16|neon|neon_dot|neon_i8mm", .default_value = "native",
                       .help = "instruction set of the processor kernels; native: the best there "
                               "is"},
     [FLAG_NO_REPACK] = {.names = {"-nr", "--no-repack"}, .kind = FLAG_SWITCH,

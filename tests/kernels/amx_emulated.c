@@ -13,6 +13,8 @@
 
 #include "backend/cpu/kernels_body_packed.h"
 
+#include "backend/cpu/kernels_body_tiles.h"
+
 #include "backend/cpu/kernels_body_amx.h"
 
 void kernels_amx_fill(struct kernels *k) {

@@ -51,9 +51,28 @@ static void run(const struct kernels *k, const struct product *p, bool packed, i
                        p->out_stride, scratch);
 }
 
-/* Against the oracle in double, and against the reference: its bits if nothing is tiny. */
+/* AMX has an order of its own for more than few tokens (kernels.h). */
+static bool is_tiled(const struct check *c, int n_tokens) {
+    return strcmp(c->isa_name, cpu_isa_name(ISA_AMXBF16)) == 0 && n_tokens > BF16_FEW;
+}
+
+/* One output in that order. */
+static float tiled_dot(const float *w, const uint16_t *x, int n_cols) {
+    float sum = 0;
+    for (int i = 0; i < n_cols; i += 32) {
+        float part[2] = {0, 0};
+        for (int j = i; j < min_int(i + 32, n_cols); j++)
+            part[j % 2] = fmaf(w[j], bf16_to_float(x[j]), part[j % 2]);
+        sum += part[0] + part[1];
+    }
+    return sum;
+}
+
+/* Against the oracle in double, and against the reference (tiles: the same in their order): its
+ * bits if nothing is tiny. */
 static void judge(struct check *c, const struct product *p, const float *out, const float *ref,
                   bool tiny) {
+    const bool tiled = is_tiled(c, p->n_tokens);
     float *row = check_memory(c, (size_t)p->n_cols * sizeof *row);
     for (int r = 0; r < p->n_rows; r++) {
         dtype_to_float(DTYPE_BF16, p->raw + (size_t)r * p->row_bytes, row, p->n_cols);
@@ -67,6 +86,7 @@ static void judge(struct check *c, const struct product *p, const float *out, co
             const int64_t at = t * p->out_stride + r;
             double limit = 4 * (double)FLT_EPSILON * sqrt(p->n_cols) * sum_abs,
                    by_ref = (double)ref[at];
+            if (tiled) by_ref = (double)tiled_dot(row, p->x + t * p->x_stride, p->n_cols);
             limit += 4 * p->n_cols * (double)FLT_MIN; /* what is taken for 0 */
             check_near(c, "the oracle", out + at, &sum, &limit, 1);
             limit = tiny ? 4 * p->n_cols * (double)FLT_MIN : 0;
@@ -87,8 +107,13 @@ static void one_shape(struct check *c, enum data data, int n_rows, int n_cols, i
     run(c->ref, &p, false, 0, n_tokens, ref, scratch);
     run(c->isa, &p, false, 0, n_tokens, out, scratch);
     run(c->isa, &p, true, 0, n_tokens, packed, scratch);
-    for (int t = 0; t < n_tokens; t += 3)
-        run(c->isa, &p, t % 2, t, min_int(3, n_tokens - t), cut, scratch);
+    const bool tiled = is_tiled(c, n_tokens); /* then no piece is of few tokens */
+    for (int t = 0, piece; t < n_tokens; t += piece) {
+        const int left = n_tokens - t;
+        piece = tiled ? BF16_FEW + 1 : min_int(3, left);
+        if (left < 2 * piece && tiled) piece = left;
+        run(c->isa, &p, t % 2, t, piece, cut, scratch);
+    }
     judge(c, &p, out, ref, scale < 1);
     check_same(c, "the raw product", packed, out, n * sizeof *out);
     check_same(c, "the whole", cut, out, n * sizeof *out);
@@ -118,7 +143,7 @@ void check_bf16(struct check *c) {
     if (!check_kernel(c, !below || isa->matmul_bf16 != below->matmul_bf16, "matmul_bf16")) return;
     static const int n_rows[] = {1, 15, 16, 17, 33, 70};
     static const int n_cols[] = {1, 2, 31, 32, 33, 100, 576, 1300};
-    static const int n_tokens[] = {1, 2, 3, 5, 7, 8, 9, 33};
+    static const int n_tokens[] = {1, 2, 3, 5, 7, 8, 9, 17, 33};
     for (size_t r = 0; r < COUNT_OF(n_rows); r++) {
         for (size_t i = 0; i < COUNT_OF(n_cols); i++) {
             for (size_t t = 0; t < COUNT_OF(n_tokens); t++)

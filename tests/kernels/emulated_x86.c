@@ -7,5 +7,6 @@
 
 unsigned check_emulated(const struct cpu_features *features) {
     if (!(features->isa & 1u << ISA_AVX512)) return 0;
-    return 1u << ISA_AVXVNNI | 1u << ISA_AMX;
+    const bool bf16 = features->isa & 1u << ISA_AVX512BF16; /* AMX BF16 leaves few tokens to it */
+    return 1u << ISA_AVXVNNI | 1u << ISA_AMX | (bf16 ? 1u << ISA_AMXBF16 : 0);
 }

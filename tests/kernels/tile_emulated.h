@@ -1,10 +1,12 @@
 /*
  * The tile words of kernels_tile_amx.h in plain C, as the instructions are defined: what would
  * raise #UD or #GP on a processor fails here too, and memory is read and written to the byte.
- * Included by amx_emulated.c alone.
+ * Included by amx_emulated.c and amxbf16_emulated.c alone.
  */
 #pragma once
 
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "backend/cpu/kernels_isa.h"
@@ -62,14 +64,20 @@ static inline void tile_store(int tile, void *at, int64_t stride) {
                (size_t)emulated.tiles[tile].row_bytes);
 }
 
-static inline void tile_multiply(int sum, int a, int b) {
-    const int n_rows = emulated.tiles[a].n_rows, n_sums = emulated.tiles[b].row_bytes / 4;
+/* The shapes of sum += a * b fit. */
+static inline void tile_require_product(int sum, int a, int b) {
     tile_require(sum);
     tile_require(a);
     tile_require(b);
     REQUIRE(sum != a && sum != b && a != b);
     REQUIRE(emulated.tiles[a].row_bytes == 4 * emulated.tiles[b].n_rows);
-    REQUIRE(emulated.tiles[sum].n_rows == n_rows && emulated.tiles[sum].row_bytes == 4 * n_sums);
+    REQUIRE(emulated.tiles[sum].n_rows == emulated.tiles[a].n_rows);
+    REQUIRE(emulated.tiles[sum].row_bytes == emulated.tiles[b].row_bytes);
+}
+
+static inline void tile_multiply(int sum, int a, int b) {
+    const int n_rows = emulated.tiles[a].n_rows, n_sums = emulated.tiles[b].row_bytes / 4;
+    tile_require_product(sum, a, b);
     for (int m = 0; m < n_rows; m++) {
         int32_t sums[16];
         memcpy(sums, emulated.tiles[sum].bytes[m], sizeof sums);
@@ -78,6 +86,35 @@ static inline void tile_multiply(int sum, int a, int b) {
                 sums[n / 4] +=
                     emulated.tiles[a].bytes[m][4 * k + n % 4] * emulated.tiles[b].bytes[k][n];
         }
+        memcpy(emulated.tiles[sum].bytes[m], sums, sizeof sums);
+    }
+}
+
+/* What is below 2^-126 counts as 0, of what goes in and of what comes out. */
+static inline float tile_flush(float x) {
+    return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
+}
+
+static inline float tile_bf16(int tile, int m, int i) {
+    uint16_t x;
+    memcpy(&x, emulated.tiles[tile].bytes[m] + 2 * i, sizeof x);
+    return tile_flush(bf16_to_float(x));
+}
+
+/* First and second columns of the pairs are two chains from 0; their sum is added. */
+static inline void tile_multiply_bf16(int sum, int a, int b) {
+    tile_require_product(sum, a, b);
+    for (int m = 0; m < emulated.tiles[a].n_rows; m++) {
+        float sums[16], parts[16][2] = {{0}};
+        memcpy(sums, emulated.tiles[sum].bytes[m], sizeof sums);
+        for (int k = 0; k < emulated.tiles[b].n_rows; k++) {
+            for (int n = 0; n < emulated.tiles[b].row_bytes / 2; n++) {
+                float *part = &parts[n / 2][n % 2];
+                *part = tile_flush(fmaf(tile_bf16(a, m, 2 * k + n % 2), tile_bf16(b, k, n), *part));
+            }
+        }
+        for (int n = 0; n < emulated.tiles[b].row_bytes / 4; n++)
+            sums[n] = tile_flush(tile_flush(sums[n]) + tile_flush(parts[n][0] + parts[n][1]));
         memcpy(emulated.tiles[sum].bytes[m], sums, sizeof sums);
     }
 }

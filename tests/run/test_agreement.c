@@ -131,7 +131,7 @@ static void logits_equal_the_oracles(void **state) {
 static void every_kernel_set_equals_the_oracles(void **state) {
     (void)state;
     static const char *const isas[] = {"ref",        "avx2", "avxvnni", "avx512",
-                                       "avx512bf16", "amx",  "neon"};
+                                       "avx512bf16", "amx",  "amxbf16", "neon"};
     struct backend_cpu_info cpu;
     backend_cpu_info(&cpu);
     for (int i = 0; i < N_CASES; i++) {

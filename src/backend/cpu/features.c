@@ -84,6 +84,7 @@ void cpu_features_read(struct cpu_features *out) {
     if (avx2 && avx512) out->isa |= 1u << ISA_AVX512;
     if (avx2 && avx512 && bit(a71, 5)) out->isa |= 1u << ISA_AVX512BF16;
     if (avx2 && avx512 && amx) out->isa |= 1u << ISA_AMX;
+    if (avx2 && avx512 && amx && bit(a71, 5) && bit(d7, 22)) out->isa |= 1u << ISA_AMXBF16;
 }
 
 #elif defined(__aarch64__)

@@ -31,6 +31,7 @@ static const char *const isa_names[ISA_COUNT] = {
     [ISA_AVX512] = "avx512",
     [ISA_AVX512BF16] = "avx512bf16",
     [ISA_AMX] = "amx",
+    [ISA_AMXBF16] = "amxbf16",
     [ISA_NEON] = "neon",
     [ISA_NEON_DOT] = "neon_dot",
     [ISA_NEON_I8MM] = "neon_i8mm",

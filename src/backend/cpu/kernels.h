@@ -64,7 +64,13 @@ typedef void matmul_packed_f32_fn(const uint8_t *packed, int group_begin, int gr
  * apart, zeros behind n_cols up to a multiple of 32. Order of one output: for each 32 columns
  * ascending a chain from 0 of fma over pairs of columns, the second of a pair first; the 32-sums
  * are added up in order. What is below 2^-126 may count as 0 on the way, so that sets agree to
- * n_cols * 2^-126 and the bits where nothing is so small. */
+ * n_cols * 2^-126 and the bits where nothing is so small.
+ * AMX BF16 alone has an order of its own for calls of more than BF16_FEW tokens, the departure of
+ * house.md 9: in each 32 columns the first and the second of the pairs are two chains from 0, whose
+ * sum is added to that of the columns before. Both orders are within the same bound of the exact
+ * sum, 4 * 2^-23 * sqrt(n_cols) * sum |w * x| in the tests; there an output depends on its two rows
+ * and on whether the call has few tokens. */
+#define BF16_FEW 8
 typedef void matmul_bf16_fn(const void *w, size_t row_bytes, int n_rows, int n_cols,
                             const uint16_t *x, int64_t x_stride, int n_tokens, float *out,
                             int64_t out_stride, void *scratch);
@@ -157,6 +163,7 @@ enum cpu_isa {
     ISA_AVX512,     /* F BW VL DQ VNNI */
     ISA_AVX512BF16, /* and dot products of bf16 */
     ISA_AMX,        /* and tiles of int8 */
+    ISA_AMXBF16,    /* and of bf16 */
     ISA_NEON,       /* AArch64 baseline */
     ISA_NEON_DOT,   /* and the dot product instructions */
     ISA_NEON_I8MM,  /* and those for products of int8 matrices */
@@ -172,7 +179,8 @@ void cpu_features_read(struct cpu_features *out);
 void kernels_init(struct kernels *k, unsigned isa_mask);
 /* The same without asking the processor: `isa` is what it has. */
 void kernels_fill(struct kernels *k, unsigned isa);
-/* "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx", "neon", "neon_dot", "neon_i8mm" */
+/* "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx", "amxbf16", "neon", "neon_dot",
+ * "neon_i8mm" */
 const char *cpu_isa_name(enum cpu_isa isa);
 /* Parses one of these names (a level: it and all below) or "native"; false if unknown. */
 bool cpu_isa_mask_parse(const char *text, unsigned *mask);

@@ -11,28 +11,15 @@
 
 #include "backend/cpu/kernels_body_unpack.h"
 
-#define TILE_GROUPS  2
-#define PAIR_TOKENS  8
-#define BLOCK_BYTES  ((size_t)1024) /* 32 columns of a group */
-#define PANEL_BLOCKS 16
-#define CHUNK        512 /* tokens that share a panel */
-#define SINGLE       4   /* groups side by side for one token */
-#define AHEAD_BYTES  4096
-_Static_assert(PACK_ROWS == LANES, "a vector is a group's");
-_Static_assert(TILE_GROUPS *(PANEL_BLOCKS *BLOCK_BYTES + CHUNK * sizeof(vf)) <=
-                   PACKED_SCRATCH_BYTES,
-               "scratch");
+#include "backend/cpu/kernels_body_pairs.h"
+
+#define PAIR_TOKENS 8
+#define SINGLE      4 /* groups side by side for one token */
+#define AHEAD_BYTES 4096
 
 ALWAYS_INLINE vf dot_pairs(vf sum, vi w, vi x) {
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
 }
-
-/* Some tokens, and how far the next block is fetched ahead of its use (0: not). */
-struct pairs {
-    const uint16_t *x;
-    int64_t stride;
-    size_t ahead;
-};
 
 /* acc (n, n_groups) += n_blocks of 32 columns, for n tokens and n_groups groups (constants), the
  * groups group_stride bytes apart. */
@@ -92,66 +79,13 @@ static __attribute__((noinline)) void pair_tiles(const uint8_t *w, size_t group_
     }
 }
 
-struct pair_weights {
-    bool packed;
-    const uint8_t *first; /* row 0 or group 0 */
-    size_t bytes;         /* from row to row or from group to group */
-    int n_rows, n_cols;
-};
-
-/* n_blocks of the rows from `row` on to a group of words; zeros behind the last column. */
-static void pair_fill(const struct pair_weights *w, int row, int block, int n_blocks,
-                      uint8_t *out) {
-    const uint8_t *rows[LANES], *staged[LANES];
-    const int from = min_int(row, w->n_rows - 1);
-    group_rows(rows, w->first + (size_t)from * w->bytes, w->bytes, w->n_rows - from);
-    for (int b = block; b < block + n_blocks; b++) {
-        uint8_t stage[LANES][64] = {{0}};
-        const size_t n = (size_t)min_int(32, w->n_cols - 32 * b) * 2;
-        for (int r = 0; r < LANES; r++) {
-            staged[r] = rows[r] + (size_t)b * 64;
-            if (n == 64) continue;
-            __builtin_memcpy(stage[r], staged[r], n);
-            staged[r] = stage[r];
-        }
-        for (unsigned i = 0; i < 4; i++, out += 256) {
-            vi v[4];
-            rows_load4(staged, 16 * i, v);
-            for (int j = 0; j < 4; j++)
-                _mm512_storeu_si512(out + 64 * j, v[j]);
-        }
-    }
-}
-
-/* TILE_GROUPS groups from `row` on for up to CHUNK tokens; a group that is not there repeats the
- * first. panel: (TILE_GROUPS, PANEL_BLOCKS) blocks, then acc. */
-static void pair_rows(const struct pair_weights *w, int row, const uint16_t *x, int64_t x_stride,
-                      int n_tokens, float *out, int64_t out_stride, uint8_t *panel) {
-    vf *acc = (vf *)(void *)(panel + TILE_GROUPS * PANEL_BLOCKS * BLOCK_BYTES);
-    const int n_blocks = (w->n_cols + 31) / 32;
-    const bool both = w->n_rows - row > PACK_ROWS;
-    for (int k = 0; k < n_tokens * TILE_GROUPS; k++)
-        acc[k] = vf_zero();
-    for (int b = 0; b < n_blocks; b += PANEL_BLOCKS) {
-        const int n = min_int(PANEL_BLOCKS, n_blocks - b);
-        const uint8_t *at = panel;
-        size_t stride = PANEL_BLOCKS * BLOCK_BYTES;
-        if (w->packed) {
-            at = w->first + (size_t)(row / PACK_ROWS) * w->bytes + (size_t)b * BLOCK_BYTES;
-            stride = both ? w->bytes : 0;
-        } else {
-            for (int g = 0; g < TILE_GROUPS; g++)
-                pair_fill(w, row + g * PACK_ROWS, b, n, panel + (size_t)g * stride);
-        }
-        for (int t = 0; t < n_tokens; t += PAIR_TOKENS) {
-            struct pairs p = {x + t * x_stride + 32 * b, x_stride, 0};
-            pair_tiles(at, stride, n, p, min_int(PAIR_TOKENS, n_tokens - t), acc + t * TILE_GROUPS);
-        }
-    }
-    for (int k = 0; k < n_tokens * TILE_GROUPS; k++) {
-        const int r = row + k % TILE_GROUPS * PACK_ROWS;
-        if (r < w->n_rows)
-            store_rows(out + k / TILE_GROUPS * out_stride + r, acc[k], w->n_rows - r);
+/* pair_tiles_fn */
+static void pair_many(const uint8_t *w, size_t group_stride, int n_blocks, struct pairs p,
+                      int n_tokens, vf *acc) {
+    for (int t = 0; t < n_tokens; t += PAIR_TOKENS) {
+        const struct pairs here = {p.x + t * p.stride, p.stride, 0};
+        pair_tiles(w, group_stride, n_blocks, here, min_int(PAIR_TOKENS, n_tokens - t),
+                   acc + t * TILE_GROUPS);
     }
 }
 
@@ -175,34 +109,23 @@ static int pair_single(const struct pair_weights *w, const uint16_t *x, float *o
     return r;
 }
 
-static void pair_product(const struct pair_weights *w, const uint16_t *x, int64_t x_stride,
-                         int n_tokens, float *out, int64_t out_stride, void *scratch) {
-    const int begin = w->packed && n_tokens == 1 ? pair_single(w, x, out) : 0;
-    for (int t = 0; t < n_tokens; t += CHUNK) {
-        for (int r = begin; r < w->n_rows; r += TILE_GROUPS * PACK_ROWS)
-            pair_rows(w, r, x + t * x_stride, x_stride, min_int(CHUNK, n_tokens - t),
-                      out + t * out_stride, out_stride, scratch);
-    }
+void kernels_avx512bf16_matmul(const void *w, size_t row_bytes, int n_rows, int n_cols,
+                               const uint16_t *x, int64_t x_stride, int n_tokens, float *out,
+                               int64_t out_stride, void *scratch) {
+    const struct pair_weights weights = pair_weights_raw(w, row_bytes, n_rows, n_cols);
+    pair_product(pair_many, &weights, 0, x, x_stride, n_tokens, out, out_stride, scratch);
 }
 
-static void matmul_bf16(const void *w, size_t row_bytes, int n_rows, int n_cols, const uint16_t *x,
-                        int64_t x_stride, int n_tokens, float *out, int64_t out_stride,
-                        void *scratch) {
-    const struct pair_weights weights = {false, w, row_bytes, n_rows, n_cols};
-    pair_product(&weights, x, x_stride, n_tokens, out, out_stride, scratch);
-}
-
-static void matmul_packed_bf16(const uint8_t *packed, int group_begin, int group_end, int n_rows,
+void kernels_avx512bf16_packed(const uint8_t *packed, int group_begin, int group_end, int n_rows,
                                int n_cols, const uint16_t *x, int64_t x_stride, int n_tokens,
                                float *out, int64_t out_stride, void *scratch) {
-    const size_t group_bytes = (size_t)((n_cols + 31) / 32) * BLOCK_BYTES;
-    const struct pair_weights w = {true, packed + (size_t)group_begin * group_bytes, group_bytes,
-                                   min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS,
-                                   n_cols};
-    pair_product(&w, x, x_stride, n_tokens, out, out_stride, scratch);
+    const struct pair_weights w =
+        pair_weights_packed(packed, group_begin, group_end, n_rows, n_cols);
+    const int begin = n_tokens == 1 ? pair_single(&w, x, out) : 0;
+    pair_product(pair_many, &w, begin, x, x_stride, n_tokens, out, out_stride, scratch);
 }
 
 void kernels_avx512bf16_fill(struct kernels *k) {
-    k->matmul_bf16 = matmul_bf16;
-    k->matmul_packed_bf16 = matmul_packed_bf16;
+    k->matmul_bf16 = kernels_avx512bf16_matmul;
+    k->matmul_packed_bf16 = kernels_avx512bf16_packed;
 }

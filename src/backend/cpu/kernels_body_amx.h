@@ -1,7 +1,7 @@
 /*
  * Products of class q8 of many tokens over the packed layout by tiles (AMX): the same passes,
  * panels and chain as kernels_body_packed.h, whose integers come from tiles here. Included by
- * kernels_amx.c after AVX-512's words, the tile words and the bodies.
+ * kernels_amx.c after AVX-512's words, the tile words and the bodies (kernels_body_tiles.h too).
  *
  * A wblock's bytes are a right-hand tile as they stand: 8 vectors of 16 rows by 4 columns; 32
  * columns of 16 tokens are a left-hand one, read where they lie. One product of the two is the
@@ -13,47 +13,10 @@
 
 _Static_assert(LANES == 16 && SETS == 2, "two tiles of rows");
 
-/* Two tiles of tokens by two of rows: four products for four loads. */
-#define AMX_ROWS   16
-#define AMX_TOKENS (2 * AMX_ROWS)
-
-/* Tiles by number: sums of tokens' tile i and rows' tile j, tokens, rows. */
-#define SUM_00   0
-#define SUM_01   1
-#define SUM_10   2
-#define SUM_11   3
-#define TOKENS_0 4
-#define TOKENS_1 5
-#define ROWS_0   6
-#define ROWS_1   7
-
 /* Integer sums of a block, or of a half: of row r and token t at [t][r]. Steps of a batch: blocks
  * (sub16: halves) whose sums are made while those of the batch before are scaled. */
 typedef int32_t amx_sums[AMX_TOKENS][2 * LANES];
 #define AMX_BATCH 2
-
-ALWAYS_INLINE void amx_shape(struct tile_config *c, int tile, int n_rows, int row_bytes) {
-    c->n_rows[tile] = (uint8_t)(row_bytes > 0 ? n_rows : 0);
-    c->row_bytes[tile] = (uint16_t)(n_rows > 0 ? row_bytes : 0);
-}
-
-/* For n tokens exactly, so that nothing past them is read. It costs a fiftieth of the tiles that
- * follow it, and no thread keeps tile state between calls: the system would save 8 KiB more at
- * each switch. */
-ALWAYS_INLINE void amx_configure(struct q8_format f, int n) {
-    const int n_cols = f.sub16 ? 16 : 32;
-    const int first = min_int(n, AMX_ROWS), second = n - first;
-    struct tile_config c = {.palette = 1};
-    amx_shape(&c, SUM_00, first, 64);
-    amx_shape(&c, SUM_01, first, 64);
-    amx_shape(&c, SUM_10, second, 64);
-    amx_shape(&c, SUM_11, second, 64);
-    amx_shape(&c, TOKENS_0, first, n_cols);
-    amx_shape(&c, TOKENS_1, second, n_cols);
-    amx_shape(&c, ROWS_0, n_cols / 4, 64);
-    amx_shape(&c, ROWS_1, n_cols / 4, 64);
-    tile_configure(&c);
-}
 
 /* One step: a block (w: its two wblocks, q: of the first token), or a half of it. */
 ALWAYS_INLINE void amx_multiply(const struct wblock *w, int half, const int8_t *q, int64_t q_stride,
@@ -118,7 +81,7 @@ ALWAYS_INLINE void amx_tiles(struct q8_format f, const struct wblock *panel, int
     _Alignas(64) amx_sums sums[2][AMX_BATCH];
     const int n_halves = f.sub16 ? 2 : 1, n_steps = n_blocks * n_halves;
     const int share = AMX_TOKENS / AMX_BATCH;
-    amx_configure(f, n);
+    amx_configure(n, f.sub16 ? 16 : 32);
     for (int step = -AMX_BATCH; step < n_steps; step += AMX_BATCH) {
         const int block = step / n_halves;
         const int n_here = min_int(AMX_BATCH / n_halves, n_blocks - block);

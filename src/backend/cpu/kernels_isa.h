@@ -39,6 +39,7 @@ void kernels_avxvnni_fill(struct kernels *k);
 void kernels_avx512_fill(struct kernels *k);
 void kernels_avx512bf16_fill(struct kernels *k);
 void kernels_amx_fill(struct kernels *k);
+void kernels_amxbf16_fill(struct kernels *k);
 void kernels_neon_fill(struct kernels *k);
 void kernels_neon_dot_fill(struct kernels *k);
 void kernels_neon_i8mm_fill(struct kernels *k);
@@ -59,6 +60,9 @@ void kernels_override_by(struct kernels *k, unsigned isa, const struct kernel_se
 /* Products over packed weights to which AMX and I8MM leave few tokens. */
 extern matmul_packed_q8_fn *const kernels_avx512_packed_q8[N_DTYPES_WEIGHT];
 extern matmul_packed_q8_fn *const kernels_neon_dot_packed_q8[N_DTYPES_WEIGHT];
+/* And those of class bf16, raw and packed, to which AMX leaves up to BF16_FEW tokens. */
+matmul_bf16_fn kernels_avx512bf16_matmul;
+matmul_packed_bf16_fn kernels_avx512bf16_packed;
 
 /* The shapes of tiles as LDTILECFG reads them. */
 struct tile_config {

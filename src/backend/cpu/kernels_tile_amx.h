@@ -1,7 +1,7 @@
 /*
- * The tile words of kernels_body_amx.h in AMX's own instructions (TILE and INT8). Macros, because
- * the number of a tile is part of an instruction and must be written out. A header with the same
- * names in plain C is in tests/kernels, which is how these kernels run on processors without.
+ * The tile words of kernels_body_amx.h in AMX's own instructions (TILE, INT8 and BF16). Macros,
+ * because the number of a tile is part of an instruction and must be written out. A header with the
+ * same names in plain C is in tests/kernels, which is how these kernels run on processors without.
  */
 #pragma once
 
@@ -24,3 +24,6 @@
 #define tile_zero(tile)              _tile_zero(tile)
 /* sum[m][n] += sum over k and i of a[m][4 * k + i] * b[k][4 * n + i]: signed bytes, int32. */
 #define tile_multiply(sum, a, b) _tile_dpbssd(sum, a, b)
+/* The same of pairs of bf16, k of 0 to 15, i of 0 and 1; sums are f32: kernels.h says in which
+ * order. */
+#define tile_multiply_bf16(sum, a, b) _tile_dpbf16ps(sum, a, b)

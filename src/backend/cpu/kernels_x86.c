@@ -17,6 +17,9 @@ static const struct kernel_set sets[] = {
 #ifndef NO_KERNELS_AMX
     {ISA_AMX, kernels_amx_fill},
 #endif
+#if !defined(NO_KERNELS_AVX512BF16) && !defined(NO_KERNELS_AMXBF16)
+    {ISA_AMXBF16, kernels_amxbf16_fill},
+#endif
 #endif
 };
 
