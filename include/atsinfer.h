@@ -176,6 +176,8 @@ typedef struct ats_simulation {
     const char *const *overrides; /* (n_overrides) */
     int n_overrides, n_cpu_moe;
     const char *plan;
+    bool ablation; /* "ablation": what placement, coordination, transfer and shards gain, one after
+                      the other, and the four granularities, all with the same memory */
 } ats_simulation;
 ATS_API void ats_simulation_default(ats_simulation *s);
 /* *json owned (ats_free): one object. Errors: BAD_ARGUMENT, BAD_FILE, UNSUPPORTED, IO. */

@@ -65,6 +65,38 @@ static void add_report(struct buf *out, const json_t *o) {
     add_limit(out, limits, "prefill", "prefill");
 }
 
+static void add_row(struct buf *out, const json_t *row, const char *phase) {
+    const json_t *o = json_object_get(row, phase);
+    const char *name = json_string_value(json_object_get(row, "name"));
+    size_t width = 15, len = name ? strlen(name) : 0;
+    if (name) term_add_safe(out, name, len);
+    buf_printf(
+        out, "%*s%10.2f %8.0f%% %10.2f %10.2f ms %8lld\n", (int)(len < width ? width - len : 0), "",
+        real_of(o, "tok_s"), 100 * real_of(o, "gpu_busy"), real_of(o, "link_rate") / 1e9,
+        1e3 * real_of(o, "exposed_s"), (long long)json_integer_value(json_object_get(o, "splits")));
+}
+
+static void add_rows(struct buf *out, const json_t *rows, const char *phase) {
+    for (size_t i = 0; i < json_array_size(rows); i++)
+        add_row(out, json_array_get(rows, i), phase);
+}
+
+/* What each part of the system gains, then each granularity. */
+static void add_ablation(struct buf *out, const json_t *o) {
+    static const char *const phases[] = {"decode", "prefill"};
+    char size[32];
+    buf_printf(out, "\nablation   %s for weights and KV, %.0f slots, chunks of %.0f tokens\n",
+               format_bytes(size, sizeof size, (uint64_t)real_of(o, "budget_bytes")),
+               real_of(o, "n_slots"), real_of(o, "n_batch"));
+    for (size_t i = 0; i < COUNT_OF(phases); i++) {
+        buf_printf(out, "\n%-15s%10s %9s %10s %13s %8s\n", phases[i], "tok/s", "GPU busy",
+                   "link GB/s", "exposed", "splits");
+        add_rows(out, json_object_get(o, "steps"), phases[i]);
+        buf_add_str(out, "by\n");
+        add_rows(out, json_object_get(o, "granularities"), phases[i]);
+    }
+}
+
 static void fill(struct app *app, ats_simulation *s) {
     const struct flags *f = &app->flags;
     ats_simulation_default(s);
@@ -81,6 +113,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->n_slots = flag_int(f, FLAG_SIM_SLOTS);
     s->stream_caches = flag_on(f, FLAG_SIM_STREAM_KV);
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
+    s->ablation = flag_on(f, FLAG_SIM_ABLATION);
     s->trace = flag_given(f, FLAG_TRACE);
 }
 
@@ -106,6 +139,8 @@ static int print(struct app *app, json_t *o) {
     }
     struct buf out = {0};
     add_report(&out, o);
+    const json_t *ablation = json_object_get(o, "ablation");
+    if (ablation) add_ablation(&out, ablation);
     int code = app_print(app, out.data, out.len);
     buf_free(&out);
     return code;

@@ -171,6 +171,7 @@ enum flag_id {
     FLAG_SIM_SLOTS,
     FLAG_SIM_STREAM_KV,
     FLAG_SIM_HIT,
+    FLAG_SIM_ABLATION,
     N_FLAGS
 };
 

@@ -603,4 +603,8 @@ const struct flag flag_table[N_FLAGS] = {
                       .default_value = "0",
                       .help = "the most used share s of a layer's experts gets s^X of the "
                               "choices; 1: uniform; 0: the shape's"},
+    [FLAG_SIM_ABLATION] = {.names = {"--ablation"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
+                           .commands = SIM,
+                           .help = "tell what placement, coordination, transfer and shards gain one "
+                                   "after the other, and each granularity, with the same memory"},
 };

@@ -210,16 +210,25 @@ static void build(struct arena *arena, const struct items *items, const struct p
 
 /* ---- the schedule ---- */
 
-static double serial_s(const struct chain *c, double end_s) {
-    double s = 0;
+/* Every host part that may be streamed is copied, then used, nothing at once. */
+static struct timeline_result serial(const struct chain *c, double end_s) {
+    struct timeline_result r = {.switch_s = end_s, .n_splits = 1};
     enum timeline_place from = TIMELINE_CPU;
     for (int i = 0; i < c->n; i++) {
         struct timeline_item item = transfer_apply(&c->out[i], c->out[i].n_units);
-        s += timeline_switch_s(&item, from) + fmax(item.cpu_s, item.gpu_s) + item.streamed_s +
-             (item.streamed ? item.copy_s : 0);
+        double copy_s = item.streamed ? item.copy_s : 0;
+        r.switch_s += timeline_switch_s(&item, from);
+        r.n_splits += (from != item.place || from == TIMELINE_BOTH) + item.streamed;
+        r.copy_busy_s += copy_s;
+        r.cpu_busy_s += item.cpu_s;
+        r.gpu_busy_s += item.gpu_s + item.streamed_s;
+        r.round_s += fmax(item.cpu_s, item.gpu_s) + item.streamed_s + copy_s;
         from = item.place;
     }
-    return s + (from == TIMELINE_CPU ? 0 : end_s);
+    if (from == TIMELINE_CPU) r.switch_s -= end_s, r.n_splits--;
+    r.exposed_s = r.copy_busy_s;
+    r.round_s += r.switch_s;
+    return r;
 }
 
 /* Bytes of activations that a round moves. */
@@ -255,7 +264,7 @@ void schedule_solve(struct arena *arena, const struct items *items, const struct
             out->copied_bytes +=
                 c.entries[i].copy_bytes * out->transfer.units[i] / c.out[i].n_units;
     out->crossing_bytes = crossing_bytes(&c, out->transfer.units);
-    out->serial_s = serial_s(&c, m.end_s);
+    out->serial = serial(&c, m.end_s);
 }
 
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans) {

@@ -35,8 +35,9 @@ struct schedule {
     struct transfer_schedule transfer;
     double copied_bytes;   /* by the copy engine in a round */
     double crossing_bytes; /* activations, both ways */
-    double serial_s; /* every host weight copied before the device uses it, nothing at once: what
-                        engines without a schedule do with large batches */
+    /* Every host weight copied before the device uses it, nothing at once: what engines without a
+     * schedule do with large batches. */
+    struct timeline_result serial;
 };
 
 /* Everything in the arena; items and the placement are borrowed. */

@@ -20,7 +20,7 @@
 #define MAX_IMPROVED 8 /* proposals that single flips start from */
 
 const char *transfer_rule_name(enum transfer_rule rule) {
-    static const char *const names[N_TRANSFER_RULES] = {"none", "paper", "labels", "share"};
+    static const char *const names[N_TRANSFER_RULES] = {"none", "paper", "labels", "share", "all"};
     return (unsigned)rule < N_TRANSFER_RULES ? names[rule] : "?";
 }
 
@@ -314,6 +314,12 @@ static bool can_stream(const struct transfer_problem *p) {
 
 static void propose_all(struct solver *s, enum transfer_rule rule) {
     int *units = ARENA_ARRAY(&s->arena, int, s->p->n);
+    if (rule == TRANSFER_ALL) {
+        for (int i = 0; i < s->p->n; i++)
+            units[i] = s->p->machine.n_slots > 0 ? s->p->items[i].n_units : 0;
+        propose(s, TRANSFER_ALL, units, NULL);
+        return;
+    }
     propose(s, TRANSFER_NONE, units, NULL);
     if (rule == TRANSFER_NONE || !can_stream(s->p)) return;
     transfer_paper(s->p, units);

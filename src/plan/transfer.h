@@ -25,6 +25,7 @@ enum transfer_rule {
     TRANSFER_PAPER, /* Algorithm 2, line 17 corrected: c_i * [b_(i-1) = CPU] */
     TRANSFER_LABELS,
     TRANSFER_SHARE, /* the same share of every host part, up to all */
+    TRANSFER_ALL,   /* every host part, whole, whether it pays or not */
     N_TRANSFER_RULES
 };
 const char *transfer_rule_name(enum transfer_rule rule);
@@ -62,7 +63,8 @@ void transfer_evaluate(struct arena *arena, const struct transfer_problem *p, co
                        struct timeline_result *result, struct timeline_span *spans);
 
 /* All proposals, improved by single flips; the best. TRANSFER_PAPER: its proposal, or nothing if
- * that is better, without flips; TRANSFER_NONE: nothing. *out in the arena. */
+ * that is better, without flips; TRANSFER_NONE: nothing; TRANSFER_ALL: everything. *out in the
+ * arena. */
 void transfer_solve(struct arena *arena, const struct transfer_problem *p, enum transfer_rule rule,
                     struct transfer_schedule *out);
 

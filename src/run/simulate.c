@@ -46,7 +46,7 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
                &granularity));
     TRY(choose("transfer", o->transfer, transfers, COUNT_OF(transfers), &transfer));
     s->granularity = (enum granularity)granularity;
-    s->rule = rules[transfer];
+    s->rule = s->prefill_rule = rules[transfer];
     if (o->n_ctx == 0) o->n_ctx = 4096;
     if (o->n_prompt == 0) o->n_prompt = min_int(2048, o->n_ctx);
     if (o->depth == 0) o->depth = o->n_prompt;
@@ -105,20 +105,25 @@ static const double *const *make_popularity(struct simulation *s) {
     return layers;
 }
 
+ats_status simulation_items(struct simulation *s, const struct profile *machine,
+                            struct items **items) {
+    return items_build(&s->arena, s->model->graph, machine, &s->items_options, items);
+}
+
 static ats_status make_items(struct simulation *s) {
     struct items_options *o = &s->items_options;
     *o = items_options_default();
     o->n_ctx = s->o.n_ctx;
     o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : chunks[0];
     o->popularity = make_popularity(s);
-    TRY(items_build(&s->arena, s->model->graph, s->machine, o, &s->items));
+    TRY(simulation_items(s, s->machine, &s->items));
     if (s->items->n_items > 0) return ATS_OK;
     return fail(ATS_UNSUPPORTED, "there is nothing to place");
 }
 
 /* ---- one way ---- */
 
-static struct placement_options placement_options_of(const struct simulation *s, int n_batch) {
+struct placement_options simulation_placement(const struct simulation *s, int n_batch) {
     struct placement_options o = placement_options_default(s->o.n_ctx);
     o.granularity = s->granularity;
     o.paper_moe = s->o.paper_moe;
@@ -153,10 +158,11 @@ static void time_prompt(struct simulation *s, struct simulation_way *w) {
         double depth = fmax(0, (i + 0.5) * s->o.n_prompt / n_places - n_tokens / 2);
         struct schedule_options o = schedule_options_of(s, w->n_slots, n_tokens, depth);
         struct schedule one;
+        if (o.n_slots > 0) o.rule = s->prefill_rule;
         schedule_solve(&s->arena, s->items, w->placement, &o, &one);
         double n_chunks = s->o.n_prompt / n_tokens / n_places;
         w->prompt_s += n_chunks * one.transfer.result.round_s;
-        w->prompt_serial_s += n_chunks * one.serial_s;
+        w->prompt_serial_s += n_chunks * one.serial.round_s;
         if (i == n_places / 2) w->prefill = one;
     }
 }
@@ -184,18 +190,22 @@ static int list_ways(struct simulation *s, const struct placement_options *place
     return n;
 }
 
-static void try_way(struct simulation *s, struct simulation_way *w) {
+void simulation_time(struct simulation *s, struct simulation_way *w) {
     struct schedule_options o = schedule_options_of(s, w->n_slots, 1, s->o.depth);
     schedule_solve(&s->arena, s->items, w->placement, &o, &w->decode);
     time_prompt(s, w);
     w->request_s = w->prompt_s + SIMULATION_ANSWER * w->decode.transfer.result.round_s;
+}
+
+static void try_way(struct simulation *s, struct simulation_way *w) {
+    simulation_time(s, w);
     if (!s->best.placement || w->request_s < s->best.request_s) s->best = *w;
 }
 
 static ats_status try_all(struct simulation *s) {
     struct simulation_way ways[COUNT_OF(chunks) * COUNT_OF(slots)];
     struct placement_options o =
-        placement_options_of(s, s->o.n_batch > 0 ? s->o.n_batch : chunks[0]);
+        simulation_placement(s, s->o.n_batch > 0 ? s->o.n_batch : chunks[0]);
     int64_t budgets[COUNT_OF(ways)];
     struct placement *placements;
     int n = list_ways(s, &o, ways);
@@ -237,7 +247,7 @@ ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
     TRY(constraints_read(&s->arena, &s->o, s->file->arch, s->items, &s->constraints));
     TRY(try_all(s));
     set_limits(s);
-    return ATS_OK;
+    return s->o.ablation ? ablation_run(s) : ATS_OK;
 }
 
 void simulation_close(struct simulation *s) {

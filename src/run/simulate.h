@@ -27,7 +27,7 @@ struct simulation {
     struct arena arena;
     ats_simulation o; /* defaults filled in */
     enum granularity granularity;
-    enum transfer_rule rule;
+    enum transfer_rule rule, prefill_rule; /* of decode; of prompts: the same but in ablations */
     struct gguf *file;
     struct model *model;
     struct profile *machine;
@@ -39,10 +39,36 @@ struct simulation {
     double vram_bytes;
     struct simulation_way best;
     struct limit round, blocks, prompt; /* S6, S6b, and of a chunk of the prompt */
+    struct ablation *ablation;          /* NULL: not asked for */
+};
+
+/* A row of the ablation: what is done, and its times. serial: prompts are what way.prefill.serial
+ * says, and way.prompt_serial_s. */
+struct ablation_row {
+    const char *name;
+    enum granularity granularity;
+    bool serial;
+    struct simulation_way way;
+};
+enum { ABLATION_STEPS = 5, SIMULATION_GRANULARITIES = GRANULARITY_SHARD + 1 };
+/* With the slots, chunk and bytes of `frame` all of them. */
+struct ablation {
+    struct simulation_way frame;
+    struct ablation_row steps[ABLATION_STEPS];
+    struct ablation_row granularities[SIMULATION_GRANULARITIES];
 };
 
 /* All ways tried, the best kept. s is zeroed; to be closed also after an error. */
 MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
 void simulation_close(struct simulation *s);
+
+/* Items as timed by a machine, which is borrowed; a placement's options for chunks of n_batch. */
+MUST_CHECK ats_status simulation_items(struct simulation *s, const struct profile *machine,
+                                       struct items **items);
+struct placement_options simulation_placement(const struct simulation *s, int n_batch);
+/* The schedules and times of a way whose placement is given. */
+void simulation_time(struct simulation *s, struct simulation_way *w);
+/* Behind simulation_run, on a simulation whose best way is known: s->ablation. */
+MUST_CHECK ats_status ablation_run(struct simulation *s);
 
 json_t *simulation_json(struct simulation *s); /* owned */

@@ -127,6 +127,53 @@ static json_t *trace_json(struct simulation *s) {
     return events;
 }
 
+/* ---- ablation ---- */
+
+static json_t *phase_json(double tok_s, const struct timeline_result *r, const struct schedule *s) {
+    json_t *o = json_object();
+    set(o, "tok_s", tok_s);
+    set(o, "round_s", r->round_s);
+    set(o, "gpu_busy", share(r->gpu_busy_s, r->round_s));
+    set(o, "link_rate", share(s->copied_bytes + s->crossing_bytes, r->round_s));
+    set(o, "exposed_s", r->exposed_s);
+    json_object_set_new(o, "splits", json_integer(r->n_splits));
+    return o;
+}
+
+static json_t *row_json(const struct simulation *s, const struct ablation_row *row) {
+    static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
+    const struct simulation_way *w = &row->way;
+    const struct timeline_result *decode = &w->decode.transfer.result,
+                                 *prefill =
+                                     row->serial ? &w->prefill.serial : &w->prefill.transfer.result;
+    double prompt_s = row->serial ? w->prompt_serial_s : w->prompt_s;
+    json_t *o = json_object();
+    json_object_set_new(o, "name", json_string(row->name));
+    json_object_set_new(o, "granularity", json_string(granularities[row->granularity]));
+    set(o, "gpu_bytes", (double)w->placement->gpu_bytes);
+    json_object_set_new(o, "decode", phase_json(share(1, decode->round_s), decode, &w->decode));
+    json_object_set_new(o, "prefill",
+                        phase_json(share(s->o.n_prompt, prompt_s), prefill, &w->prefill));
+    return o;
+}
+
+static json_t *rows_json(const struct simulation *s, const struct ablation_row *rows, int n) {
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, row_json(s, &rows[i]));
+    return list;
+}
+
+static json_t *ablation_json(const struct simulation *s) {
+    const struct ablation *a = s->ablation;
+    json_t *o = json_pack("{s:i, s:i}", "n_slots", a->frame.n_slots, "n_batch", a->frame.n_batch);
+    set(o, "budget_bytes", a->frame.budget_bytes);
+    json_object_set_new(o, "steps", rows_json(s, a->steps, ABLATION_STEPS));
+    json_object_set_new(o, "granularities",
+                        rows_json(s, a->granularities, SIMULATION_GRANULARITIES));
+    return o;
+}
+
 /* ---- the whole ---- */
 
 json_t *simulation_json(struct simulation *s) {
@@ -151,6 +198,7 @@ json_t *simulation_json(struct simulation *s) {
     json_object_set_new(o, "decode", schedule_json(&w->decode));
     json_object_set_new(o, "prefill", schedule_json(&w->prefill));
     json_object_set_new(o, "limits", limits_json(s));
+    if (s->ablation) json_object_set_new(o, "ablation", ablation_json(s));
     if (s->o.trace) json_object_set_new(o, "trace", trace_json(s));
     return o;
 }

@@ -219,9 +219,13 @@ ats_status ats_simulate(const ats_simulation *s, char **json) {
                "\"depth\":512,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
                "\"placement\":{\"gpu_bytes\":%d,\"items\":5,\"items_on_gpu\":3,\"blocks\":2,"
                "\"blocks_divided\":1},\"limits\":{\"blocks\":{\"tok_s\":20.0,\"hit\":0.4,"
-               "\"binds\":\"dram\"}}%s}",
+               "\"binds\":\"dram\"}}%s%s}",
                s->model, s->granularity, s->transfer, s->vram_mib << 20,
-               s->trace ? ",\"trace\":[{}]" : "");
+               s->trace ? ",\"trace\":[{}]" : "",
+               s->ablation ? ",\"ablation\":{\"n_slots\":2,\"n_batch\":512,\"steps\":[{"
+                             "\"name\":\"base\",\"decode\":{\"tok_s\":8.25,\"gpu_busy\":0.5,"
+                             "\"link_rate\":1.5e9,\"exposed_s\":0.002,\"splits\":7}}]}"
+                           : "");
     *json = buf_take(&text);
     return ATS_OK;
 }

@@ -670,6 +670,9 @@ static void simulate_tells_speeds_and_limits(void **state) {
     json_decref(o), json_decref(written);
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--trace", "/no/such/dir/t");
     assert_has(&s.err, "cannot write /no/such/dir/t");
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--ablation");
+    assert_has(&s.out, "slots, chunks of 512 tokens\n");
+    assert_has(&s.out, "base                 8.25       50%       1.50       2.00 ms        7\n");
 }
 
 static void plan_explains_a_described_machine(void **state) {
