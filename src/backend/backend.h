@@ -260,11 +260,13 @@ struct backend_vtable {
 
 struct backend {
     const struct backend_vtable *fn;
-    const char *name; /* "cpu", "cpu1" */
-    bool driven;      /* submit does the work in the caller's thread */
-    bool gpu;         /* a GPU or what stands for one: what goes there crosses a link */
-    bool streams;     /* it has slots, and copies */
-    bool pins;        /* memory of host_alloc, and of streamed weights, cannot be paged out */
+    const char *name;       /* "cpu", "cpu1" */
+    bool driven;            /* submit does the work in the caller's thread */
+    bool gpu;               /* a GPU or what stands for one: what goes there crosses a link */
+    bool streams;           /* it has slots, and copies */
+    bool pins;              /* memory of host_alloc, and of streamed weights, cannot be paged out */
+    bool stages;            /* streamed weights go through pinned memory of the size of the slots */
+    int64_t unpinned_bytes; /* of streamed weights that were to be pinned and could not */
 };
 
 struct backend_options {

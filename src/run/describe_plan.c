@@ -78,8 +78,12 @@ static json_t *ledger_json(const ats_engine *e) {
             (json_int_t)l->kv_bytes, "state_bytes", (json_int_t)l->state_bytes, "work_bytes",
             (json_int_t)l->work_bytes, "pinned_bytes", (json_int_t)l->pinned_bytes);
         json_object_set_new(line, "slot_bytes", json_integer(l->slot_bytes));
-        json_object_set_new(line, "streamed_pinned_bytes", json_integer(l->streamed_bytes));
-        json_object_set_new(line, "streamed_pageable_bytes", json_integer(l->pageable_bytes));
+        /* once it is loaded: what could not be pinned */
+        int64_t unpinned = min_i64(e->devices[d]->unpinned_bytes, l->streamed_bytes);
+        json_object_set_new(line, "streamed_pinned_bytes",
+                            json_integer(l->streamed_bytes - unpinned));
+        json_object_set_new(line, "streamed_pageable_bytes",
+                            json_integer(l->pageable_bytes + unpinned));
         json_object_set_new(line, "own_bytes", json_integer(ledger_own_bytes(l)));
         json_object_set_new(
             line, "limit_bytes",

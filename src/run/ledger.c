@@ -132,8 +132,10 @@ static void count_streamed(struct arena *arena, const struct model *model, const
         l->slot_bytes[s->device] = max_i64(l->slot_bytes[s->device], used[s->transfer]);
         *(b->pins ? &line->streamed_bytes : &line->pageable_bytes) += bytes;
     }
-    for (int d = 0; d < l->n_devices; d++)
+    for (int d = 0; d < l->n_devices; d++) {
         l->devices[d].slot_bytes = p->n_slots[d] * l->slot_bytes[d];
+        if (devices[d]->stages) l->devices[d].pinned_bytes += l->devices[d].slot_bytes;
+    }
 }
 
 void ledger_count(struct arena *arena, const struct model *model, const struct program *program,

@@ -22,7 +22,9 @@ struct bench {
     int n_done; /* tokens */
 };
 
-static void bench_open(struct bench *b, const char *path, int n_slots, struct backend *device) {
+/* To be closed whatever comes out. */
+static ats_status bench_try(struct bench *b, const char *path, int n_slots,
+                            struct backend *device) {
     memset(b, 0, sizeof *b);
     const struct model_options model_options = {.n_ctx = N_CTX, .math = MATH_Q8, .row_group = 1};
     TEST_OK(gguf_open(path, &b->file));
@@ -41,8 +43,12 @@ static void bench_open(struct bench *b, const char *path, int n_slots, struct ba
                                        .type_k = KV_F32,
                                        .type_v = KV_F32,
                                        .host_bytes = (int64_t)1 << 30};
-    TEST_OK(executor_open(b->model, b->plan, &b->device, &o, &b->executor));
-    TEST_OK(executor_load(b->executor, NULL, NULL));
+    TRY(executor_open(b->model, b->plan, &b->device, &o, &b->executor));
+    return executor_load(b->executor, NULL, NULL);
+}
+
+static void bench_open(struct bench *b, const char *path, int n_slots, struct backend *device) {
+    TEST_OK(bench_try(b, path, n_slots, device));
 }
 
 static void bench_close(struct bench *b) {
@@ -114,7 +120,9 @@ static void check_bits(const char *path, int n_slots, bool no_repack) {
     executor_ledger(streamed.executor, 0, &l);
     assert_true(l.slot_bytes > 0 &&
                 l.streamed_bytes + l.pageable_bytes > l.slot_bytes / p->n_slots[0]);
-    assert_true(l.streamed_bytes == 0 || l.pageable_bytes == 0);
+    assert_int_equal(streamed.device->pins ? l.pageable_bytes : l.streamed_bytes, 0);
+    assert_true(!streamed.device->stages || l.pinned_bytes > l.slot_bytes);
+    assert_int_equal(streamed.device->unpinned_bytes, 0);
     for (size_t i = 0; i < COUNT_OF(n_tokens); i++) {
         const float *want = run_round(&resident, n_tokens[i]);
         const float *got = run_round(&streamed, n_tokens[i]);
@@ -212,12 +220,86 @@ static void copies_hide_behind_computing_and_it_behind_them(void **state) {
 
 #ifdef STREAM_ON_VULKAN
 static int n_messages; /* of the validation layer */
+static int n_unpinned; /* that memory could not be pinned */
 
 static void count_messages(void *user, int level, const char *text) {
     (void)user, (void)level;
+    n_unpinned += strstr(text, "cannot be pinned") != NULL;
     if (!strstr(text, "vulkan validation")) return;
     n_messages++;
     print_error("%s\n", text);
+}
+#endif
+
+#ifdef STREAM_ON_VULKAN
+/* Where no memory is pinned, homes are read in place or go through a buffer that is; the same when
+ * the driver refuses one of them, whichever. */
+static void memory_that_cannot_be_pinned_changes_no_bit(void **state) {
+    (void)state;
+    static const char *const switches[] = {"pin", "pin,import"};
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/quants/Q4_K.gguf")) skip();
+    for (int i = 0; i < 4; i++) {
+        int n_before = n_unpinned;
+        setenv("ATSINFER_VK_DISABLE", switches[i % 2], 1);
+        check_bits(path, 1 + i / 2, false);
+        setenv("ATSINFER_VK_DISABLE", "", 1);
+        assert_int_equal(n_unpinned, n_before + 1);
+    }
+}
+
+/* Opens it with the n-th allocation failing; what comes out, if it opens, is as it should be. */
+static ats_status open_failing(const char *path, int nth, const float *want,
+                               int64_t *unpinned_bytes) {
+    struct bench b;
+    char text[16];
+    snprintf(text, sizeof text, "%d", nth);
+    setenv("ATSINFER_VK_FAIL_ALLOCATION", text, 1);
+    struct backend *device = open_device(false);
+    setenv("ATSINFER_VK_FAIL_ALLOCATION", "0", 1);
+    ats_status status = bench_try(&b, path, 2, device);
+    if (status == ATS_OK) {
+        const float *got = run_round(&b, N_TOKENS);
+        size_t n = (size_t)N_TOKENS * (size_t)b.model->graph->n_vocab;
+        assert_memory_equal(got, want, n * sizeof *got);
+        *unpinned_bytes = b.device->unpinned_bytes;
+    } else {
+        TEST_ERROR_HAS("vulkan");
+    }
+    bench_close(&b);
+    return status;
+}
+
+static void fail_each(const char *path, bool import, const float *want) {
+    int nth, n_failed = 0, n_made_up = 0;
+    setenv("ATSINFER_VK_DISABLE", import ? "" : "import", 1);
+    for (nth = 1; nth < 100; nth++) {
+        int n_before = n_unpinned;
+        int64_t unpinned_bytes = 0;
+        ats_status status = open_failing(path, nth, want, &unpinned_bytes);
+        bool made_up = n_unpinned > n_before;
+        if (status == ATS_OK && !made_up) break;
+        assert_int_equal(status, made_up ? ATS_OK : ATS_NO_MEMORY);
+        assert_int_equal(unpinned_bytes > 0, made_up && !import);
+        n_made_up += made_up;
+        n_failed += !made_up;
+    }
+    setenv("ATSINFER_VK_DISABLE", "", 1);
+    print_message("%d allocations: %d are needed, %d can be made up for\n", nth - 1, n_failed,
+                  n_made_up);
+    assert_true(nth < 100 && n_made_up >= 1 && n_failed >= 6);
+}
+
+static void each_refused_allocation_is_said_or_made_up_for(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    struct bench b;
+    bench_open(&b, path, 2, open_device(false));
+    const float *want = run_round(&b, N_TOKENS);
+    fail_each(path, true, want);
+    fail_each(path, false, want);
+    bench_close(&b);
 }
 #endif
 
@@ -233,6 +315,10 @@ int main(void) {
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streaming_changes_no_bit),
+#ifdef STREAM_ON_VULKAN
+        cmocka_unit_test(memory_that_cannot_be_pinned_changes_no_bit),
+        cmocka_unit_test(each_refused_allocation_is_said_or_made_up_for),
+#endif
 #ifndef STREAM_ON_VULKAN
         cmocka_unit_test(copies_hide_behind_computing_and_it_behind_them),
 #endif

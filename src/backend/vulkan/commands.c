@@ -142,6 +142,7 @@ ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
 
 ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
     const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_TRANSFER_BIT;
+    if (job->copy->n_staged) TRY(vk_copy_stage(v, job->copy, job->value));
     struct vk_copy_run *run = job->run;
     const struct vk_stamps *stamps =
         run ? vk_stamps_ready(v, &run->stamps, BACKEND_COPY, true) : NULL;
@@ -172,16 +173,16 @@ ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
     return ATS_OK;
 }
 
-ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
+static ats_status wait_on(struct vulkan *v, VkSemaphore timeline, uint64_t value) {
     uint64_t reached = 0, start = clock_ns();
     do {
         VK_TRY("reading the timeline",
-               v->f.GetSemaphoreCounterValue(v->device, v->timeline, &reached));
+               v->f.GetSemaphoreCounterValue(v->device, timeline, &reached));
         if (reached >= value) return ATS_OK;
     } while (clock_ns() - start < SPIN_NS);
     VkSemaphoreWaitInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
                                 .semaphoreCount = 1,
-                                .pSemaphores = &v->timeline,
+                                .pSemaphores = &timeline,
                                 .pValues = &value};
     VkResult result;
     do { /* a device that was lost answers with an error, one that works with patience */
@@ -193,6 +194,14 @@ ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
                     v->name, (double)v->timeout_ns / 1e9);
     if (result < 0) return vk_fail(result, "waiting for the device");
     return ATS_OK;
+}
+
+ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
+    return wait_on(v, v->timeline, value);
+}
+
+ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot) {
+    return slot->staged ? wait_on(v, slot->arrived, slot->staged) : ATS_OK;
 }
 
 ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {

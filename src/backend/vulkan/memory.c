@@ -1,7 +1,10 @@
 /* Device memory: one buffer over each allocation, and views of it. */
 #include "backend/vulkan/vulkan_internal.h"
 
+#include <stdio.h>
 #include <string.h>
+#include "base/file.h"
+#include "base/log.h"
 
 enum {
     USAGE = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
@@ -165,6 +168,30 @@ ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes, struct 
     return fail(ATS_UNSUPPORTED, "%s cannot reach the program's memory itself", v->name);
 }
 
+ats_status vk_home_open(struct vulkan *v, size_t bytes, const char *what, struct vk_block *out) {
+    ats_status status = v->no_pin ? fail(ATS_NO_MEMORY, "%s: none can be pinned", v->name)
+                                  : vk_block_open(v, bytes, PLACE_HOST, what, out);
+    if (status != ATS_NO_MEMORY) return status;
+    char why[200];
+    void *pages;
+    snprintf(why, sizeof why, "%s", error_text());
+    error_clear();
+    bytes = round_up(max_size(bytes, 1), max_size(4096, (size_t)v->gpu.import_align));
+    TRY(pages_alloc(bytes, &pages));
+    status = vk_block_import(v, pages, bytes, out);
+    if (status != ATS_OK) {
+        error_clear();
+        *out = (struct vk_block){.bytes = bytes, .mapped = pages};
+    }
+    out->pages = true;
+    if (!v->said_unpinned)
+        log_msg(LOG_WARN, "%s: memory for streamed weights cannot be pinned (%s): %s", v->name, why,
+                out->buffer ? "the program's own is read in place"
+                            : "they are copied twice, which is slower");
+    v->said_unpinned = true;
+    return ATS_OK;
+}
+
 void vk_block_close(struct vulkan *v, struct vk_block *b) {
     if (v->hung) {
         *b = (struct vk_block){0};
@@ -173,6 +200,7 @@ void vk_block_close(struct vulkan *v, struct vk_block *b) {
     if (b->buffer) v->f.DestroyBuffer(v->device, b->buffer, NULL);
     if (b->memory) v->f.FreeMemory(v->device, b->memory, NULL); /* unmaps it */
     if (b->counted) v->device_bytes -= b->bytes;
+    if (b->pages) pages_free(b->mapped, b->bytes);
     *b = (struct vk_block){0};
 }
 

@@ -2,6 +2,7 @@
 #include "backend/vulkan/vulkan_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static ats_status slot_open(struct vulkan *v, struct vk_slot *s) {
     TRY(vk_timeline_open(v, &s->arrived));
@@ -20,20 +21,29 @@ void vk_slots_close(struct vulkan *v) {
     for (int i = 0; v->slots && i < v->limits.n_slots; i++) {
         if (v->slots[i].arrived) v->f.DestroySemaphore(v->device, v->slots[i].arrived, NULL);
         vk_block_close(v, &v->slots[i].block);
+        vk_block_close(v, &v->slots[i].staging);
     }
     free(v->slots);
     v->slots = NULL;
 }
 
+ats_status vk_slot_stage(struct vulkan *v, struct vk_slot *s) {
+    if (s->staging.buffer) return ATS_OK;
+    return vk_block_open(v, s->block.bytes, PLACE_HOST, "staging of a slot", &s->staging);
+}
+
 /* A copy may be handed over for the next round while the last one's is under way. */
 static ats_status record(struct vulkan *v, struct backend_weight *const *weights, int n_weights,
-                         VkCommandBuffer *out) {
+                         const struct vk_slot *slot, VkCommandBuffer *out) {
     TRY(vk_commands_begin_in(v, v->copy_pool, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT, out));
     for (int i = 0; i < n_weights; i++) {
         const struct backend_weight *w = weights[i];
-        VkBufferCopy region = {
-            .srcOffset = w->host_offset, .dstOffset = w->offset, .size = w->bytes};
-        v->f.CmdCopyBuffer(*out, w->host->buffer, w->block->buffer, 1, &region);
+        bool reached = w->host->buffer; /* staging has the slot's offsets */
+        VkBufferCopy region = {.srcOffset = reached ? w->host_offset : w->offset,
+                               .dstOffset = w->offset,
+                               .size = w->bytes};
+        v->f.CmdCopyBuffer(*out, reached ? w->host->buffer : slot->staging.buffer, w->block->buffer,
+                           1, &region);
     }
     VkResult result = v->f.EndCommandBuffer(*out);
     if (result >= 0) return ATS_OK;
@@ -47,11 +57,27 @@ ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weight
     struct backend_copy copy = {.slot = &v->slots[weights[0]->s.slot]};
     *out = NULL;
     pthread_mutex_lock(&v->queue_lock);
-    ats_status status = record(v, weights, n_weights, &copy.commands);
+    ats_status status = record(v, weights, n_weights, copy.slot, &copy.commands);
     pthread_mutex_unlock(&v->queue_lock);
     if (status != ATS_OK) return status;
     *out = xmalloc(sizeof copy);
     **out = copy;
+    (*out)->staged = xcalloc((size_t)n_weights, sizeof *copy.staged);
+    for (int i = 0; i < n_weights; i++) {
+        const struct backend_weight *w = weights[i];
+        if (w->host->buffer) continue;
+        (*out)->staged[(*out)->n_staged++] =
+            (struct vk_piece){w->host->mapped + w->host_offset, w->offset, w->bytes};
+    }
+    return ATS_OK;
+}
+
+ats_status vk_copy_stage(struct vulkan *v, const struct backend_copy *c, uint64_t value) {
+    TRY(vk_wait_staged(v, c->slot));
+    for (int i = 0; i < c->n_staged; i++)
+        memcpy(c->slot->staging.mapped + c->staged[i].offset, c->staged[i].from,
+               c->staged[i].bytes);
+    c->slot->staged = value;
     return ATS_OK;
 }
 
@@ -64,5 +90,6 @@ void vk_copy_free(struct backend *b, struct backend_copy *c) {
     for (int i = 0; i < 2; i++)
         vk_stamps_close(v, &c->runs[i].stamps, BACKEND_COPY);
     pthread_mutex_unlock(&v->queue_lock);
+    free(c->staged);
     free(c);
 }

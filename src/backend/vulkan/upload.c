@@ -40,7 +40,8 @@ static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place 
         block = xcalloc(1, sizeof *block);
         size_t shared = min_size(VK_BLOCK_BYTES, (size_t)v->gpu.max_allocation);
         size_t bytes = w->bytes < VK_BLOCK_BYTES / 8 ? shared : w->bytes;
-        ats_status status = vk_block_open(v, bytes, where, w->s.name, block);
+        ats_status status = where == PLACE_HOST ? vk_home_open(v, bytes, w->s.name, block)
+                                                : vk_block_open(v, bytes, where, w->s.name, block);
         if (status != ATS_OK) {
             free(block);
             return status;
@@ -127,6 +128,8 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
     struct backend_weight w = weight_shape(source);
     if (source->streamed) {
         TRY(place(v, &v->streamed, PLACE_HOST, &w, &w.host, &w.host_offset));
+        if (!w.host->buffer) TRY(vk_slot_stage(v, &v->slots[source->slot]));
+        if (!w.host->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w.bytes;
         lay_out_all(&w, source, w.host->mapped + w.host_offset);
         w.block = &v->slots[source->slot].block;
         w.offset = (size_t)source->slot_offset;

@@ -322,7 +322,8 @@ static ats_status submit_job(struct backend *b, const struct vk_job *what,
     struct vk_job *job = take_job(v);
     *job = *what;
     take_waits(v, job, waits, n_waits);
-    bool direct = job->n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored;
+    bool staged = job->copy && job->copy->n_staged; /* it waits, and copies by itself */
+    bool direct = job->n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored && !staged;
     if (direct) {
         run_unlocked(v, job, false);
     } else {
@@ -563,7 +564,9 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->no_arrivals = vk_disabled("arrivals");
     v->no_releases = vk_disabled("releases");
     v->base.streams = v->gpu.kind != GPU_INTEGRATED; /* there, its memory is the host's */
-    v->base.pins = true;
+    v->no_pin = vk_disabled("pin");
+    v->base.pins = !v->no_pin || v->gpu.import;
+    v->base.stages = !v->base.pins;
     TRY(create_device(v));
     TRY(vk_commands_open(v));
     TRY(vk_pipelines_open(v));

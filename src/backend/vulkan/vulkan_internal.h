@@ -82,6 +82,7 @@ struct vk_block {
     size_t bytes, used;
     uint8_t *mapped; /* NULL: not reachable by the host */
     bool counted;    /* in vulkan.device_bytes */
+    bool pages;      /* mapped is of pages_alloc; without a buffer, the device does not reach it */
     uint64_t address;
 };
 /* Part of a buffer as a shader sees it. */
@@ -199,7 +200,9 @@ struct backend_segment {
 struct vk_slot {
     struct vk_block block;
     VkSemaphore arrived;
-    uint64_t queued; /* value of the last copy that was submitted */
+    uint64_t queued;         /* value of the last copy that was submitted */
+    struct vk_block staging; /* of homes that the device does not reach: as large as the slot */
+    uint64_t staged;         /* value of the last copy out of it */
 };
 /* The next round's run may be on its way when this one's is asked about. */
 struct vk_copy_run {
@@ -211,6 +214,11 @@ struct backend_copy {
     struct vk_slot *slot;
     struct vk_copy_run runs[2]; /* the last two, in turn */
     int next_run;
+    struct vk_piece {
+        const uint8_t *from;
+        size_t offset, bytes; /* in the slot */
+    } * staged;               /* (n_staged) what goes through the slot's staging, owned */
+    int n_staged;
 };
 
 /* A segment or a copy on its way to its queue. */
@@ -261,6 +269,8 @@ struct vulkan {
     _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
     bool no_barriers, no_first_barriers; /* test switches, */
     bool no_arrivals, no_releases;       /* and these */
+    bool said_unpinned;                  /* vk_home_open did */
+    bool no_pin;                         /* another: homes of streamed weights cannot be pinned */
     int lanes;  /* of a work-group that is free to choose; a power of two */
     int split;  /* lanes that share a row of a packed product */
     bool tiles; /* there are large ones */
@@ -321,6 +331,10 @@ MUST_CHECK ats_status vk_block_open(struct vulkan *v, size_t bytes, enum vk_plac
 /* The same over host memory; UNSUPPORTED if the device cannot. */
 MUST_CHECK ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes,
                                       struct vk_block *out);
+/* Host memory for streamed weights: pinned, else ordinary memory that the device reaches all the
+ * same, else ordinary memory without a buffer, which is said once. */
+MUST_CHECK ats_status vk_home_open(struct vulkan *v, size_t bytes, const char *what,
+                                   struct vk_block *out);
 void vk_block_close(struct vulkan *v, struct vk_block *block); /* accepts a zeroed one */
 /* The host reaches the device's own memory: no staging. */
 bool vk_maps_own(const struct vulkan *v);
@@ -361,6 +375,10 @@ ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst)
 /* stream.c */
 MUST_CHECK ats_status vk_slots_open(struct vulkan *v);
 void vk_slots_close(struct vulkan *v);
+/* Memory through which what the device does not reach goes to a slot. */
+MUST_CHECK ats_status vk_slot_stage(struct vulkan *v, struct vk_slot *slot);
+/* Fills it for a copy that is about to be submitted, once the copy before has been made. */
+MUST_CHECK ats_status vk_copy_stage(struct vulkan *v, const struct backend_copy *c, uint64_t value);
 ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
                          struct backend_copy **out);
 void vk_copy_free(struct backend *b, struct backend_copy *c);
@@ -397,6 +415,8 @@ MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list
 MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job);
 /* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
 MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
+/* Returns when the last copy out of a slot's staging has been made. */
+MUST_CHECK ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot);
 /* The same for whoever runs a job. */
 MUST_CHECK ats_status vk_wait_in_job(struct vulkan *v, uint64_t value);
 /* Copies now, outside of rounds, n regions; returns when they are done. */
