@@ -178,6 +178,8 @@ typedef struct ats_simulation {
     const char *plan;
     bool ablation; /* "ablation": what placement, coordination, transfer and shards gain, one after
                       the other, and the four granularities, all with the same memory */
+    const char *diff; /* explained beside the plan: that of a file, or the best by a granularity for
+                         the same memory with nothing given; NULL: none */
 } ats_simulation;
 ATS_API void ats_simulation_default(ats_simulation *s);
 /* *json owned (ats_free): one object. Errors: BAD_ARGUMENT, BAD_FILE, UNSUPPORTED, IO. */

@@ -216,6 +216,9 @@ int cmd_plan(struct app *app) {
     ats_engine *engine = NULL;
     json_t *o = NULL;
     ats_status status = app_find_model(app);
+    if (status == ATS_OK && flag_text(&app->flags, FLAG_PLAN_DIFF))
+        status = fail(ATS_BAD_ARGUMENT, "--diff compares plans of a described machine: give it "
+                                        "with --machine");
     if (status == ATS_OK) {
         app_engine_options(app, &options);
         options.plan_only = true;

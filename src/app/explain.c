@@ -1,7 +1,9 @@
 /* `plan --machine`: the plan that would be made on a described machine and why, from the JSON of
  * ats_explain() (atsinfer.h). */
 #include "app/cmd.h"
+#include "app/explain.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,13 +49,15 @@ static void add_memory(struct buf *out, const json_t *o) {
 /* What it costs that homes were given, against the best plan for the same memory. */
 static void add_cost(struct buf *out, const json_t *o) {
     const json_t *fixed = json_object_get(o, "fixed");
+    double slower = real_of(fixed, "slower");
     if (real_of(fixed, "items") < 1) return;
     buf_printf(out,
                "\n%.0f of %.0f items were told where to be: decode %.2f tok/s, %.2f if all were "
-               "free;\nprefill %.1f tok/s, %.1f if free; slower in all by %.1f%%\n",
+               "free;\nprefill %.1f tok/s, %.1f if free; in all %.1f%% %s\n",
                real_of(fixed, "items"), real_of(fixed, "of"), real_of(o, "decode_tok_s"),
                real_of(fixed, "decode_free_tok_s"), real_of(o, "prefill_tok_s"),
-               real_of(fixed, "prefill_free_tok_s"), 100 * real_of(fixed, "slower"));
+               real_of(fixed, "prefill_free_tok_s"), 100 * fabs(slower),
+               slower < 0 ? "faster" : "slower");
 }
 
 static void add_predictions(struct buf *out, const json_t *o) {
@@ -94,15 +98,19 @@ static void add_changes(struct buf *out, const json_t *o) {
     }
 }
 
+void explain_add_name(struct buf *out, const json_t *item) {
+    const char *op = json_string_value(json_object_get(item, "op"));
+    if (op && strcmp(op, "attention") == 0) buf_printf(out, "blk.%.0f.", real_of(item, "layer"));
+    add_text(out, item, "name");
+}
+
 static void add_items(struct buf *out, const json_t *o) {
     const json_t *items = json_object_get(o, "items");
     buf_printf(out, "\n%-32s %11s %10s %10s  home\n", "item", "bytes", "CPU ms", "GPU ms");
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *row = json_array_get(items, i);
         struct buf name = {0};
-        if (strcmp(json_string_value(json_object_get(row, "op")), "attention") == 0)
-            buf_printf(&name, "blk.%.0f.", real_of(row, "layer"));
-        add_text(&name, row, "name");
+        explain_add_name(&name, row);
         buf_printf(out, "%-32s ", buf_str(&name));
         buf_free(&name);
         add_size(out, real_of(row, "bytes"));
@@ -129,6 +137,7 @@ static int print(struct app *app, json_t *o) {
     add_predictions(&out, o);
     add_limits(&out, o);
     add_changes(&out, o);
+    explain_add_diff(&out, o);
     if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) add_items(&out, o);
     int code = app_print(app, buf_str(&out), out.len);
     buf_free(&out);
@@ -153,6 +162,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->n_overrides = rules.n_overrides;
     s->n_cpu_moe = rules.n_cpu_moe;
     s->plan = rules.plan;
+    s->diff = flag_text(f, FLAG_PLAN_DIFF);
 }
 
 int explain_plan(struct app *app) {

@@ -172,6 +172,7 @@ enum flag_id {
     FLAG_SIM_STREAM_KV,
     FLAG_SIM_HIT,
     FLAG_SIM_ABLATION,
+    FLAG_PLAN_DIFF,
     N_FLAGS
 };
 

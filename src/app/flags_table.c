@@ -87,6 +87,8 @@ const struct command commands[N_COMMANDS] = {
                         "atsinfer plan -m model.gguf --vram 4000 --save-plan plan.json\n"
                         "atsinfer plan shapes/qwen3-14b.json --machine "
                         "machines/laptop-rtx3060-6gb.json --tensors\n"
+                        "atsinfer plan shapes/qwen3-14b.json --machine "
+                        "machines/laptop-rtx3060-6gb.json --diff layer\n"
                         "atsinfer plan -m model.gguf -ngl all -ot \"ffn_.*_exps=cpu\" --json",
         },
     [CMD_INSPECT] =
@@ -607,4 +609,9 @@ const struct flag flag_table[N_FLAGS] = {
                            .commands = SIM,
                            .help = "tell what placement, coordination, transfer and shards gain one "
                                    "after the other, and each granularity, with the same memory"},
+    [FLAG_PLAN_DIFF] = {.names = {"--diff"}, .value = "PLAN", .kind = FLAG_TEXT,
+                        .group = GROUP_TASK, .commands = PLAN, .only_here = true,
+                        .takes_file = true,
+                        .help = "with --machine: compare with the plan of a file, or with the best "
+                                "one by layer, expert, tensor or shard"},
 };

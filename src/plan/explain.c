@@ -37,12 +37,6 @@ static bool is_fixed(const struct explainer *e, int i) {
     return o->fixed_units && o->fixed_units[e->items->items[i].block] != PLACEMENT_FREE;
 }
 
-static double gpu_share(const struct items *items, const struct placement *p, int i) {
-    int block = items->items[i].block;
-    if (p->units[block] > 0) return (double)p->units[block] / items->blocks[block].n_units;
-    return p->homes[i] == SIDE_GPU;
-}
-
 static double item_time(const struct explainer *e, int i, enum side side) {
     const struct placement_options *o = &e->problem->placement;
     double s = 0;
@@ -84,7 +78,7 @@ static void explain_items(struct explainer *e, double price) {
         const struct item *item = &items->items[i];
         struct explain_item *row = &e->out->rows[i];
         e->out->n_fixed += is_fixed(e, i);
-        row->gpu_share = gpu_share(items, e->out->placement, i);
+        row->gpu_share = placement_gpu_share(items, e->out->placement, i);
         row->bytes = item->weight_bytes + item->kv_bytes;
         row->cpu_s = item_time(e, i, SIDE_CPU);
         row->gpu_s = item_time(e, i, SIDE_GPU);

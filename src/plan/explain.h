@@ -64,7 +64,8 @@ struct explanation {
     int n_changes;          /* of device, in a round */
     double price_s_per_gib; /* of memory, in the objective */
     /* With nothing fixed and nothing given, same budget: decode, a chunk, the objective. What was
-     * fixed costs the difference; of the objective it is never below zero (but for the grid). */
+     * fixed costs the difference; of the objective it is not below zero by tensor and by shard; by
+     * layer and by expert it need not be, since what is fixed may cut a layer. */
     double free_decode_s, free_prefill_s, free_objective_s;
     int n_fixed; /* items */
     struct explain_prediction predictions[EXPLAIN_DEPTHS];

@@ -87,6 +87,8 @@ double choices_host_time(const struct items *items, int item, const struct term 
 /* The same of all that a placement has on the host, for a chunk of a prompt. */
 double placement_host_cost(const struct items *items, const struct placement_options *o,
                            const struct placement *p);
+/* Share of an item's units that the GPU has: all or nothing, or that of its divided block. */
+double placement_gpu_share(const struct items *items, const struct placement *p, int item);
 /* A chunk of a prompt, of which one row is wanted, in a streamed prefill. */
 struct term prefill_term(const struct placement_options *o, double weight);
 /* Everything on the host, its sizes and times not set. In the arena. */

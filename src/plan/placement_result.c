@@ -108,6 +108,12 @@ static int64_t split_bytes(const struct items *items, int block, int units) {
     return bytes;
 }
 
+double placement_gpu_share(const struct items *items, const struct placement *p, int item) {
+    int block = items->items[item].block;
+    if (p->units[block] > 0) return (double)p->units[block] / items->blocks[block].n_units;
+    return p->homes[item] == SIDE_GPU;
+}
+
 double placement_host_share(const struct items *items, const struct placement *p, int i,
                             double n_tokens) {
     const struct item *item = &items->items[i];

@@ -2,6 +2,7 @@
  * The plan that the planner makes for a model on a described machine, explained (plan/explain.h):
  * ats_explain. The budget is that of the best way to simulate it; no weights are read.
  */
+#include "plan/diff.h"
 #include "plan/explain.h"
 #include "run/simulate.h"
 
@@ -10,6 +11,40 @@ static json_t *memory_json(const struct simulation *s) {
     return json_pack("{s:f, s:f, s:f, s:i, s:f}", "usable_bytes", s->vram_bytes, "budget_bytes",
                      w->budget_bytes, "work_bytes", w->work_bytes, "slots", w->n_slots,
                      "slot_bytes", w->slot_bytes);
+}
+
+/* ---- another plan ---- */
+
+/* Sizes and times are set for the options of the one that is told. */
+static ats_status find_other(struct simulation *s, struct placement **out) {
+    struct placement_options o = s->placement_options;
+    const int64_t budget = (int64_t)s->best.budget_bytes;
+    if (simulation_granularity(s->o.diff, &o.granularity)) {
+        o.fixed = o.fixed_units = NULL;
+        o.scattered_experts = o.granularity == GRANULARITY_SHARD;
+        return placement_solve(&s->arena, s->items, &o, &budget, 1, out);
+    }
+    TRY(constraints_read_plan(&s->arena, s->o.diff, s->file->arch, s->items, out));
+    placement_finish(s->items, &o, *out);
+    return ATS_OK;
+}
+
+static ats_status add_diff(struct simulation *s, const struct explanation *e, json_t *answer) {
+    struct placement *other;
+    const struct placement *here = e->placement;
+    if (!s->o.diff) return ATS_OK;
+    TRY(find_other(s, &other));
+    json_t *o = diff_to_json(placement_diff(&s->arena, s->items, here, other), s->items);
+    bool fits = other->quanta * s->items->quantum_bytes <= (int64_t)s->best.budget_bytes;
+    json_object_set_new(o, "with", json_string(s->o.diff));
+    json_object_set_new(o, "decode_tok_s", json_real(e->n_tokens / other->decode_s));
+    json_object_set_new(o, "prefill_tok_s", json_real(e->prefill_tokens / other->prefill_s));
+    json_object_set_new(o, "gpu_bytes", json_integer(here->gpu_bytes));
+    json_object_set_new(o, "other_gpu_bytes", json_integer(other->gpu_bytes));
+    json_object_set_new(o, "fits", json_boolean(fits));
+    json_object_set_new(o, "slower", json_real(other->objective_s / here->objective_s - 1));
+    json_object_set_new(answer, "diff", o);
+    return ATS_OK;
 }
 
 static ats_status explain_best(struct simulation *s, json_t **out) {
@@ -26,7 +61,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
     json_object_set_new(*out, "granularity", json_string(s->o.granularity));
     json_object_set_new(*out, "n_layers", json_integer(s->model->hp.n_layers));
     json_object_set_new(*out, "context", json_integer(s->o.n_ctx));
-    return ATS_OK;
+    return add_diff(s, e, *out);
 }
 
 ats_status ats_explain(const ats_simulation *given, char **json) {

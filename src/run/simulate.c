@@ -28,6 +28,14 @@ static ats_status choose(const char *what, const char *text, const char *const *
     return fail(ATS_BAD_ARGUMENT, "there is no %s \"%.40s\"", what, text ? text : "");
 }
 
+bool simulation_granularity(const char *name, enum granularity *out) {
+    int found = 0;
+    bool ok = choose("granularity", name, granularities, COUNT_OF(granularities), &found) == ATS_OK;
+    error_clear();
+    *out = (enum granularity)found;
+    return ok;
+}
+
 static ats_status check_range(const char *name, int value, int min, int max) {
     if (value >= min && value <= max) return ATS_OK;
     return fail(ATS_BAD_ARGUMENT, "%s is %d, expected %d to %d", name, value, min, max);

@@ -61,6 +61,8 @@ struct ablation {
 /* All ways tried, the best kept. s is zeroed; to be closed also after an error. */
 MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
 void simulation_close(struct simulation *s);
+/* False: no granularity has this name. */
+bool simulation_granularity(const char *name, enum granularity *out);
 
 /* Items as timed by a machine, which is borrowed; a placement's options for chunks of n_batch. */
 MUST_CHECK ats_status simulation_items(struct simulation *s, const struct profile *machine,

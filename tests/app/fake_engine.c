@@ -236,6 +236,21 @@ static int fake_homes(const ats_simulation *s) {
            (s->plan ? 1000 : 0);
 }
 
+static void fake_diff(struct buf *out, const char *with) {
+    buf_printf(out,
+               ",\"diff\":{\"with\":\"%s\",\"decode_tok_s\":7.0,\"prefill_tok_s\":150.0,"
+               "\"gpu_bytes\":2048,\"other_gpu_bytes\":4096,\"fits\":false,"
+               "\"to_gpu_bytes\":3072,\"to_host_bytes\":512,\"items\":[",
+               with);
+    for (int i = 0; i < 6; i++) /* layer 3 is another line */
+        buf_printf(out,
+                   "{\"name\":\"blk.%d.up\",\"op\":\"matmul\",\"layer\":%d,\"gpu_share\":%d,"
+                   "\"other_gpu_share\":0.25,\"to_gpu_bytes\":1024,\"to_host_bytes\":0},",
+                   i, i, i == 3);
+    buf_add_str(out, "{\"name\":\"he\\u001bad\",\"op\":\"matmul\",\"layer\":-1,\"gpu_share\":1,"
+                     "\"other_gpu_share\":0,\"to_gpu_bytes\":0,\"to_host_bytes\":2048}]}");
+}
+
 ats_status ats_explain(const ats_simulation *s, char **json) {
     TRY(fake_open_fails(s->model));
     struct buf text = {0};
@@ -249,8 +264,10 @@ ats_status ats_explain(const ats_simulation *s, char **json) {
                "\"changes\":{\"half_bus\":{\"decode_tok_s\":11.0,\"prefill_tok_s\":150.0},"
                "\"one_gib_more\":null},\"items\":[{\"name\":\"attention\",\"op\":\"attention\","
                "\"layer\":7,\"home\":\"both\",\"gpu_share\":0.75,\"bytes\":4096,\"cpu_s\":0.002,"
-               "\"gpu_s\":0.001,\"why\":\"by %s\"}]}",
+               "\"gpu_s\":0.001,\"why\":\"by %s\"}]",
                s->vram_mib << 20, fake_homes(s), s->granularity);
+    if (s->diff) fake_diff(&text, s->diff);
+    buf_add_char(&text, '}');
     *json = buf_take(&text);
     return ATS_OK;
 }

@@ -693,6 +693,28 @@ static void plan_explains_a_described_machine(void **state) {
     json_decref(o);
 }
 
+static void two_plans_are_compared(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--diff", "layer");
+    assert_has(&s.out,
+               "against layer: decode 8.00 tok/s here, 7.00 there; prefill 200.0, 150.0; on "
+               "the GPU 2.0 KiB, 4.0 KiB, more than there is room for\n");
+    assert_has(&s.out, "up                           cpu -> gpu 25%           5.0 KiB         0 B  "
+                       "0-2,4-5\n");
+    assert_has(&s.out, "up                           gpu -> gpu 25%           1.0 KiB         0 B  "
+                       "3\n");
+    assert_has(&s.out,
+               "he^[ad                       gpu -> cpu                   0 B     2.0 KiB\n");
+    assert_has(&s.out, "7 items differ; to become the other plan, 3.0 KiB come to the GPU, 512 B "
+                       "leave it\n");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--diff", "p.json", "--json");
+    json_t *o = answer("plan");
+    assert_int_equal(int_at(test_json_get(o, "diff"), "other_gpu_bytes"), 4096);
+    json_decref(o);
+    SPAWN(&s, NULL, "plan", "m.gguf", "--diff", "layer");
+    assert_has(&s.err, "give it with --machine");
+}
+
 static void given_homes_reach_the_planner(void **state) {
     (void)state;
     SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json");
@@ -700,7 +722,7 @@ static void given_homes_reach_the_planner(void **state) {
     SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "-ngl", "3", "-ot", "a=cpu", "-ot",
           "b=gpu", "-ncmoe", "4");
     assert_has(&s.out, "423 of 9 items were told where to be: decode 8.00 tok/s, 10.00 if all were "
-                       "free;\nprefill 200.0 tok/s, 220.0 if free; slower in all by 25.0%\n");
+                       "free;\nprefill 200.0 tok/s, 220.0 if free; in all 25.0% slower\n");
     SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--plan", "p.json", "--json");
     json_t *o = answer("plan");
     assert_int_equal(int_at(test_json_get(o, "fixed"), "items"), 1000);
@@ -760,6 +782,7 @@ int main(void) {
         cmocka_unit_test(simulate_tells_speeds_and_limits),
         cmocka_unit_test(plan_explains_a_described_machine),
         cmocka_unit_test(given_homes_reach_the_planner),
+        cmocka_unit_test(two_plans_are_compared),
         cmocka_unit_test(doctor_shows_the_machine),
     };
     int failed = cmocka_run_group_tests(tests, spawn_setup, NULL);
