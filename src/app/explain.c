@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static double real_of(const json_t *o, const char *key) {
     return json_number_value(json_object_get(o, key));
@@ -104,6 +105,15 @@ void explain_add_name(struct buf *out, const json_t *item) {
     add_text(out, item, "name");
 }
 
+void explain_add_kind(struct buf *out, const json_t *item) {
+    struct buf name = {0};
+    explain_add_name(&name, item);
+    const char *text = buf_str(&name), *dot = NULL;
+    if (real_of(item, "layer") >= 0 && strncmp(text, "blk.", 4) == 0) dot = strchr(text + 4, '.');
+    buf_add_str(out, dot ? dot + 1 : text);
+    buf_free(&name);
+}
+
 static void add_items(struct buf *out, const json_t *o) {
     const json_t *items = json_object_get(o, "items");
     buf_printf(out, "\n%-32s %11s %10s %10s  home\n", "item", "bytes", "CPU ms", "GPU ms");
@@ -137,6 +147,8 @@ static int print(struct app *app, json_t *o) {
     add_predictions(&out, o);
     add_limits(&out, o);
     add_changes(&out, o);
+    explain_add_map(&out, json_object_get(o, "items"), term_width(STDOUT_FILENO),
+                    app->term.out_tty && app->term.colour);
     explain_add_diff(&out, o);
     if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) add_items(&out, o);
     int code = app_print(app, buf_str(&out), out.len);

@@ -6,5 +6,10 @@
 
 /* An item as it is called: "blk.7.attention", "blk.7.ffn_up.weight". Appended, safe to print. */
 void explain_add_name(struct buf *out, const json_t *item);
+/* The same without its layer: "attention", "ffn_up.weight". */
+void explain_add_kind(struct buf *out, const json_t *item);
+/* "items" as a map, kinds of tensors by layers: letters, or blocks of colour. Lines have at most
+ * `width` columns (from 16): a model of more layers is cut into several maps. */
+void explain_add_map(struct buf *out, const json_t *items, int width, bool colour);
 /* "diff": what another plan has elsewhere; equal changes of several layers are one line. */
 void explain_add_diff(struct buf *out, const json_t *answer);

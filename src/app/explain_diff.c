@@ -32,12 +32,7 @@ struct line {
 
 static struct line line_of(const json_t *item) {
     struct line line = {0};
-    struct buf name = {0};
-    explain_add_name(&name, item);
-    const char *text = buf_str(&name), *dot = NULL;
-    if (real_of(item, "layer") >= 0 && strncmp(text, "blk.", 4) == 0) dot = strchr(text + 4, '.');
-    buf_add_str(&line.kind, dot ? dot + 1 : text);
-    buf_free(&name);
+    explain_add_kind(&line.kind, item);
     add_share(&line.homes, real_of(item, "gpu_share"));
     buf_add_str(&line.homes, " -> ");
     add_share(&line.homes, real_of(item, "other_gpu_share"));
