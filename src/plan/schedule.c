@@ -13,6 +13,9 @@
 /* Values of the widest kind that live at once. */
 #define LIVE_VALUES 4
 
+/* From here on a round may be so much work that whole blocks hide badly behind each other. */
+#define MANY_TOKENS 32
+
 struct chain {
     struct arena *arena;
     const struct items *items;
@@ -131,6 +134,28 @@ static void add_divided(struct chain *c, int block) {
         t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
 }
 
+/* A divided block item by item, all or nothing of a host part. The devices exchange where the block
+ * begins; inside it what changes device is an item's input, at most. */
+static void add_divided_items(struct chain *c, int block) {
+    const struct items_block *b = &c->items->blocks[block];
+    double x = resident_share(c, block);
+    for (int i = b->first; i < b->first + b->n; i++) {
+        struct transfer_item *t = add_entry(c, i, 1);
+        if (i > b->first) {
+            double width = max_i64(b->entry_width, c->items->items[i - 1].out_width);
+            t->base.exchange_s = 0;
+            t->base.up_s = items_up_time(c->items, lines_of(c, i), width);
+            t->base.down_s = items_down_time(c->items, lines_of(c, i), width);
+        }
+        t->base.place = TIMELINE_BOTH;
+        t->base.gpu_s = time_of(c, i, SIDE_GPU, x);
+        t->base.cpu_s = time_of(c, i, SIDE_CPU, 1 - x);
+        t->streamed_s = time_of(c, i, SIDE_GPU, 1 - x);
+        t->n_units = can_stream(c, i, 1);
+        add_copy(c, i, 1 - x, &c->entries[c->n - 1], t);
+    }
+}
+
 /* A block on the host, as one entry whose units are streamed apart. */
 static void add_host_block(struct chain *c, int block) {
     const struct items_block *b = &c->items->blocks[block];
@@ -187,7 +212,7 @@ static bool all_on_host(const struct chain *c, int block) {
 }
 
 static void build(struct arena *arena, const struct items *items, const struct placement *p,
-                  const struct schedule_options *o, struct chain *c) {
+                  const struct schedule_options *o, bool pieces, struct chain *c) {
     *c = (struct chain){
         .arena = arena,
         .items = items,
@@ -198,9 +223,12 @@ static void build(struct arena *arena, const struct items *items, const struct p
         .entries = ARENA_ARRAY(arena, struct schedule_entry, items->n_items)};
     for (int b = 0; b < items->n_blocks; b++) {
         enum timeline_place from = c->n > 0 ? c->out[c->n - 1].base.place : TIMELINE_CPU;
-        if (p->units[b] > 0)
+        if (p->units[b] > 0 && (!pieces || items->blocks[b].n == 1))
             add_divided(c, b);
-        else if (o->by_units && items->blocks[b].n_units > 1 && all_on_host(c, b) &&
+        else if (p->units[b] > 0)
+            add_divided_items(c, b);
+        else if (o->by_units && (!pieces || items->blocks[b].n == 1) &&
+                 items->blocks[b].n_units > 1 && all_on_host(c, b) &&
                  can_stream(c, items->blocks[b].first, items->blocks[b].n))
             add_host_block(c, b);
         else
@@ -246,11 +274,11 @@ static double crossing_bytes(const struct chain *c, const int *units) {
     return bytes;
 }
 
-void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
-                    const struct schedule_options *o, struct schedule *out) {
+static void solve(struct arena *arena, const struct items *items, const struct placement *p,
+                  const struct schedule_options *o, bool pieces, struct schedule *out) {
     const struct profile_interference *f = &items->profile->interference;
     struct chain c;
-    build(arena, items, p, o, &c);
+    build(arena, items, p, o, pieces, &c);
     struct timeline_machine m = {.n_slots = o->n_slots,
                                  .cpu_speed_copying = f->cpu_speed_copying,
                                  .copy_speed_cpu = f->copy_speed_cpu,
@@ -267,6 +295,16 @@ void schedule_solve(struct arena *arena, const struct items *items, const struct
     out->serial = serial(&c, m.end_s);
 }
 
+void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
+                    const struct schedule_options *o, struct schedule *out) {
+    solve(arena, items, p, o, false, out);
+    if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->n_tokens < MANY_TOKENS)
+        return;
+    struct schedule pieces;
+    solve(arena, items, p, o, true, &pieces);
+    if (pieces.transfer.result.round_s < out->transfer.result.round_s) *out = pieces;
+}
+
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans) {
     struct timeline_result r;
     transfer_evaluate(arena, &s->problem, s->transfer.units, &r, spans);
@@ -276,7 +314,7 @@ double schedule_slot_bytes(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule_options *o) {
     struct chain c;
     double most = 0;
-    build(arena, items, p, o, &c);
+    build(arena, items, p, o, false, &c);
     for (int i = 0; i < c.n; i++)
         most = fmax(most, c.entries[i].slot_bytes);
     return fmin(most, MAX_SLOT_BYTES);

@@ -14,7 +14,9 @@ struct schedule_options {
     int n_slots;
     bool periodic; /* rounds in a row: decode, and the chunks of a prompt */
     /* A block that is divisible and all on the host is streamed in units, as a whole: the plan is
-     * of granularity shard. Else item by item, all or nothing. */
+     * of granularity shard. Else item by item, all or nothing. Rounds of 32 tokens and more are
+     * tried item by item as well, divided blocks too, and the shorter is taken: with few slots a
+     * large block hides badly behind a small one. */
     bool by_units;
     /* Caches of the host are copied with the weights, and what a round adds comes back. Else a
      * host's attention stays there, and so do the units of a divided block that has one. */
