@@ -267,7 +267,8 @@ static double crossing_bytes(const struct chain *c, const int *units) {
         enum timeline_place place = transfer_apply(&c->out[i], units[i]).place;
         int first = c->entries[i].first;
         double width = c->items->blocks[c->items->items[first].block].entry_width;
-        int ways = from == TIMELINE_BOTH && place == TIMELINE_BOTH ? 2 : from != place;
+        bool both = from == TIMELINE_BOTH && place == TIMELINE_BOTH;
+        int ways = both ? 2 * (c->out[i].base.exchange_s > 0) : from != place;
         bytes += ways * width * lines_of(c, first) * (double)sizeof(float);
         from = place;
     }
