@@ -127,6 +127,14 @@ struct delta_params {
                                  neighbours */
 };
 #define DELTA_BLOCK 16
+/* Key heads [*first, *last) are those that heads [begin, end) need. */
+static inline void delta_key_heads(const struct delta_params *p, int begin, int end, int *first,
+                                   int *last) {
+    const int group = p->n_heads / p->n_key_heads, n = p->n_key_heads;
+    const bool all = p->tiled && begin / n != (end - 1) / n;
+    *first = all ? 0 : p->tiled ? begin % n : begin / group;
+    *last = all ? n : (p->tiled ? (end - 1) % n : (end - 1) / group) + 1;
+}
 
 struct graph_weight {
     const char *name;   /* of the file's tensor, for messages and plans only */

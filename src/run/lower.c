@@ -494,20 +494,13 @@ static void emit_state(struct lowering *l, const struct plan_part *p) {
     ranges_add(&l->values[op->out].have[p->device], c.begin, c.end);
 }
 
-/* Heads [begin, end) need these key heads. */
-static struct range key_heads(const struct delta_params *p, int begin, int end) {
-    int group = p->n_heads / p->n_key_heads, n = p->n_key_heads;
-    if (!p->tiled) return (struct range){begin / group, (end - 1) / group + 1};
-    if (begin / n != (end - 1) / n) return (struct range){0, n};
-    return (struct range){begin % n, (end - 1) % n + 1};
-}
-
 static void require_delta_inputs(struct lowering *l, const struct plan_part *part) {
     const struct graph_op *op = &l->g->ops[part->op];
     const struct delta_params *p = &op->p.delta;
-    struct range keys = key_heads(p, part->begin, part->end);
+    int first, last;
+    delta_key_heads(p, part->begin, part->end, &first, &last);
     for (int i = 0; i < 2; i++)
-        require(l, op->in[i], part->device, keys.begin * p->dim_k, keys.end * p->dim_k);
+        require(l, op->in[i], part->device, first * p->dim_k, last * p->dim_k);
     require(l, op->in[2], part->device, part->begin * p->dim_v, part->end * p->dim_v);
     for (int i = 3; i < 5; i++)
         require(l, op->in[i], part->device, part->begin, part->end);

@@ -58,20 +58,25 @@ static void embed_gives_the_rows_of_its_tokens(void **state) {
     }
 }
 
-/* The whole row; heads of it; heads without a weight. */
+/* The whole row; heads of it; heads without a weight; scaled. */
 static void norm_divides_each_group_by_its_root_mean_square(void **state) {
     (void)state;
     static const struct {
         int group, begin, end;
         bool weight;
-    } cases[] = {{320, 0, 320, true}, {32, 0, 320, true}, {64, 64, 256, true}, {16, 32, 96, false}};
+        float scale;
+    } cases[] = {{320, 0, 320, true, 0},
+                 {32, 0, 320, true, 0},
+                 {64, 64, 256, true, 0},
+                 {16, 32, 96, false, 0},
+                 {32, 64, 288, false, 0.3F}};
     for (size_t i = 0; i < COUNT_OF(cases) * 2; i++) {
         struct rig r;
         struct rig_round round;
         open_case(&r, i, 3);
         int group = cases[i / 2].group, begin = cases[i / 2].begin, end = cases[i / 2].end;
         struct rig_matrix w = rig_matrix(&r.rng, DTYPE_F32, 1, group);
-        struct graph_op op = {.kind = OP_NORM, .p.norm = {.group = group, .eps = 1e-5F}};
+        struct graph_op op = {.kind = OP_NORM, .p.norm = {group, 1e-5F, cases[i / 2].scale}};
         struct step s = {.kind = STEP_OP, .op = &op, .n_in = 1, .begin = begin, .end = end};
         s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
         s.out = rig_span(SPACE_EXCHANGE, 1, begin);
@@ -86,6 +91,7 @@ static void norm_divides_each_group_by_its_root_mean_square(void **state) {
                 for (int j = c / group * group; j < c / group * group + group; j++)
                     sum += (double)x[j] * (double)x[j];
                 double want = (double)x[c] / sqrt(sum / group + 1e-5) * wide;
+                if (op.p.norm.scale > 0) want *= (double)op.p.norm.scale;
                 rig_expect("norm", t, c, (double)rig_line(&r, 1, t)[c - begin], want,
                            fabs(want) + 1e-3, 1e-5);
             }
@@ -144,13 +150,14 @@ static double gate(enum activation act, double g, double u) {
 
 static void gated_multiplies_by_its_activation(void **state) {
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(line_counts) * 2 * ACT_COUNT; i++) {
-        enum activation act = (enum activation)(i % ACT_COUNT);
+    for (size_t i = 0; i < COUNT_OF(line_counts) * 2 * (ACT_COUNT + 1); i++) {
+        const bool one = i % (ACT_COUNT + 1) == ACT_COUNT; /* gate for all columns */
+        enum activation act = one ? ACT_SIGMOID : (enum activation)(i % (ACT_COUNT + 1));
         struct rig r;
         struct rig_round round;
-        open_case(&r, i / ACT_COUNT, 2);
-        int n = line_counts[i / (2 * ACT_COUNT)], begin = 17, end = 250;
-        struct graph_op op = {.kind = OP_GATED, .p.gated.act = act};
+        open_case(&r, i / (ACT_COUNT + 1), 2);
+        int n = line_counts[i / (2 * (ACT_COUNT + 1))], begin = 17, end = 250;
+        struct graph_op op = {.kind = OP_GATED, .p.gated = {act, one}};
         struct step s = {.kind = STEP_OP, .op = &op, .n_in = 2, .begin = begin, .end = end};
         s.in[0] = rig_span(SPACE_EXCHANGE, 0, 0);
         s.in[1] = rig_span(SPACE_EXCHANGE, 2, 0);
@@ -161,7 +168,8 @@ static void gated_multiplies_by_its_activation(void **state) {
         rig_run_watched(&r, &s, &round.round, 1, n);
         for (int t = 0; t < n; t++)
             for (int c = begin; c < end; c++) {
-                double g = (double)rig_line(&r, 0, t)[c], u = (double)rig_line(&r, 2, t)[c];
+                double g = (double)rig_line(&r, 0, t)[one ? 0 : c],
+                       u = (double)rig_line(&r, 2, t)[c];
                 rig_expect("gated", t, c, (double)rig_line(&r, 1, t)[c - begin], gate(act, g, u),
                            fabs(g) * (fabs(u) + 1) + fabs(u) + 1e-3, 2e-6);
             }

@@ -14,10 +14,11 @@ static uint64_t first_seed = 1;
 #define BOUND 1e-3
 
 static const char *const models[] = {
-    "llama/llama-f16.gguf",       "llama256/llama256-f16.gguf", "qwen2/qwen2-bf16.gguf",
-    "qwen3/qwen3-f16.gguf",       "phi3/phi3-f32.gguf",         "quants/Q4_K_M.gguf",
-    "qwen3moe/qwen3moe-f32.gguf", "gptoss/gptoss-mxfp4.gguf",   "llama4/llama4-f32.gguf",
-    "glm4moe/glm4moe-f32.gguf",   "gemma3/gemma3-f16.gguf",
+    "llama/llama-f16.gguf",       "llama256/llama256-f16.gguf",   "qwen2/qwen2-bf16.gguf",
+    "qwen3/qwen3-f16.gguf",       "phi3/phi3-f32.gguf",           "quants/Q4_K_M.gguf",
+    "qwen3moe/qwen3moe-f32.gguf", "gptoss/gptoss-mxfp4.gguf",     "llama4/llama4-f32.gguf",
+    "glm4moe/glm4moe-f32.gguf",   "gemma3/gemma3-f16.gguf",       "qwen3next/qwen3next-f16.gguf",
+    "qwen35/qwen35-f16.gguf",     "qwen35moe/qwen35moe-f16.gguf",
 };
 /* Each feature is off in some and on in others, each pair of them in every way. */
 static const char *const disabled[] = {"", "import,idot", "import,hostvram", "idot,hostvram"};
@@ -141,8 +142,7 @@ static void missing_waits_of_streaming_are_reported(void **state) {
     }
 }
 
-/* What the device lacks (recurrent layers, gates of one column) stays on the CPU by itself, with
- * what must be beside it. */
+/* Whole layers on the device, all or a few, and what must be beside them. */
 static void plans_by_rules_change_nothing(void **state) {
     (void)state;
     enum { N = 20 };
@@ -225,11 +225,12 @@ static void check_oracle(struct oracle *o, double bound) {
 static void whole_models_agree_with_their_oracles(void **state) {
     (void)state;
     static const char *const files[][2] = {
-        {"llama", "llama-f16"},     {"mistral", "mistral-f32"}, {"gemma3", "gemma3-f16"},
-        {"glm4", "glm4-f32"},       {"qwen2", "qwen2-bf16"},    {"qwen3", "qwen3-f16"},
-        {"smollm3", "smollm3-f32"}, {"mixtral", "mixtral-f32"}, {"qwen3moe", "qwen3moe-f32"},
-        {"gptoss", "gptoss-f16"},   {"glm4moe", "glm4moe-f32"}, {"llama4", "llama4-f32"},
-        {"phi3", "phi3-f32"}};
+        {"llama", "llama-f16"},        {"mistral", "mistral-f32"},     {"gemma3", "gemma3-f16"},
+        {"glm4", "glm4-f32"},          {"qwen2", "qwen2-bf16"},        {"qwen3", "qwen3-f16"},
+        {"smollm3", "smollm3-f32"},    {"mixtral", "mixtral-f32"},     {"qwen3moe", "qwen3moe-f32"},
+        {"gptoss", "gptoss-f16"},      {"glm4moe", "glm4moe-f32"},     {"llama4", "llama4-f32"},
+        {"phi3", "phi3-f32"},          {"qwen3next", "qwen3next-f16"}, {"qwen35", "qwen35-f16"},
+        {"qwen35moe", "qwen35moe-f16"}};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         char model[128], index[128], logits[128];
         struct oracle o;

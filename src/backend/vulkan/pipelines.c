@@ -106,6 +106,18 @@ static const uint32_t add_words[] =
 static const uint32_t copy_words[] =
 #include "copy.inc"
     ;
+static const uint32_t conv_words[] =
+#include "conv.inc"
+    ;
+static const uint32_t conv_address_words[] =
+#include "conv_address.inc"
+    ;
+static const uint32_t delta_words[] =
+#include "delta.inc"
+    ;
+static const uint32_t delta_address_words[] =
+#include "delta_address.inc"
+    ;
 
 static const struct {
     const char *name;
@@ -117,9 +129,9 @@ static const struct {
 #undef SHADER_ENTRY
 };
 
-ats_status vk_pipelines_open(struct vulkan *v) {
+static ats_status layout_open(struct vulkan *v, uint32_t n_bindings, struct vk_layout *out) {
     VkDescriptorSetLayoutBinding bindings[VK_MAX_BINDINGS];
-    for (uint32_t i = 0; i < VK_MAX_BINDINGS; i++)
+    for (uint32_t i = 0; i < n_bindings; i++)
         bindings[i] =
             (VkDescriptorSetLayoutBinding){.binding = i,
                                            .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
@@ -127,19 +139,35 @@ ats_status vk_pipelines_open(struct vulkan *v) {
                                            .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
     VkDescriptorSetLayoutCreateInfo set = {.sType =
                                                VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
-                                           .bindingCount = VK_MAX_BINDINGS,
+                                           .bindingCount = n_bindings,
                                            .pBindings = bindings};
-    VK_TRY("a descriptor layout",
-           v->f.CreateDescriptorSetLayout(v->device, &set, NULL, &v->set_layout));
+    out->n_bindings = n_bindings;
+    VK_TRY("a descriptor layout", v->f.CreateDescriptorSetLayout(v->device, &set, NULL, &out->set));
     VkPushConstantRange push = {VK_SHADER_STAGE_COMPUTE_BIT, 0, VK_MAX_PUSH * sizeof(int32_t)};
     VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                          .setLayoutCount = 1,
-                                         .pSetLayouts = &v->set_layout,
+                                         .pSetLayouts = &out->set,
                                          .pushConstantRangeCount = 1,
                                          .pPushConstantRanges = &push};
-    VK_TRY("a pipeline layout", v->f.CreatePipelineLayout(v->device, &layout, NULL, &v->layout));
+    VK_TRY("a pipeline layout",
+           v->f.CreatePipelineLayout(v->device, &layout, NULL, &out->pipeline));
+    return ATS_OK;
+}
+
+static void layout_close(struct vulkan *v, struct vk_layout *l) {
+    if (l->pipeline) v->f.DestroyPipelineLayout(v->device, l->pipeline, NULL);
+    if (l->set) v->f.DestroyDescriptorSetLayout(v->device, l->set, NULL);
+}
+
+ats_status vk_pipelines_open(struct vulkan *v) {
+    TRY(layout_open(v, VK_BINDINGS, &v->layout));
+    if (vk_has_wide_layout(v)) TRY(layout_open(v, VK_MAX_BINDINGS, &v->wide_layout));
     vk_cache_open(v);
     return ATS_OK;
+}
+
+const struct vk_layout *vk_layout_of(const struct vulkan *v, enum vk_shader shader) {
+    return shader == SHADER_DELTA || shader == SHADER_DELTA_ADDRESS ? &v->wide_layout : &v->layout;
 }
 
 uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t)) {
@@ -156,8 +184,8 @@ void vk_pipelines_close(struct vulkan *v) {
     free(v->pipelines);
     for (int i = 0; i < SHADER_COUNT; i++)
         if (v->modules[i]) v->f.DestroyShaderModule(v->device, v->modules[i], NULL);
-    if (v->layout) v->f.DestroyPipelineLayout(v->device, v->layout, NULL);
-    if (v->set_layout) v->f.DestroyDescriptorSetLayout(v->device, v->set_layout, NULL);
+    layout_close(v, &v->layout);
+    layout_close(v, &v->wide_layout);
 }
 
 static ats_status module_get(struct vulkan *v, enum vk_shader shader, VkShaderModule *out) {
@@ -196,7 +224,7 @@ ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
                   .module = module,
                   .pName = "main",
                   .pSpecializationInfo = &special},
-        .layout = v->layout};
+        .layout = vk_layout_of(v, shader)->pipeline};
     VK_TRY(shaders[shader].name,
            v->f.CreateComputePipelines(v->device, v->cache, 1, &info, NULL, &p.handle));
     GROW(v->pipelines, v->n_pipelines, v->cap_pipelines, 1);

@@ -105,6 +105,7 @@ ats_status vk_finish_grid(struct vk_builder *b, struct vk_dispatch *d, enum vk_s
                           const int32_t constants[VK_MAX_CONSTANTS], struct vk_grid grid) {
     struct vulkan *v = b->v;
     TRY(vk_pipeline_get(v, shader, constants, &d->pipeline));
+    d->layout = vk_layout_of(v, shader);
     if (grid.x < 1 || grid.x > (int)v->gpu.properties.limits.maxComputeWorkGroupCount[0])
         return fail(ATS_UNSUPPORTED, "%s: a step of %d work-groups", v->name, grid.x);
     d->grid = vk_grid_index(v, grid);
@@ -143,9 +144,9 @@ ats_status vk_finish_columns(struct vk_builder *b, struct vk_dispatch *d, enum v
 
 /* ---- recording ---- */
 
-static ats_status pool_open(struct vulkan *v, size_t n, VkDescriptorPool *out) {
+static ats_status pool_open(struct vulkan *v, size_t n, size_t n_bindings, VkDescriptorPool *out) {
     VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                 (uint32_t)(max_size(n, 1) * VK_MAX_BINDINGS)};
+                                 (uint32_t)max_size(n_bindings, 1)};
     VkDescriptorPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
                                        .maxSets = (uint32_t)max_size(n, 1),
                                        .poolSizeCount = 1,
@@ -160,11 +161,11 @@ static ats_status describe(const struct vk_builder *b, const struct vk_dispatch 
     VkDescriptorSetAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
                                         .descriptorPool = b->segment->pool,
                                         .descriptorSetCount = 1,
-                                        .pSetLayouts = &v->set_layout};
+                                        .pSetLayouts = &d->layout->set};
     VK_TRY("a descriptor set", v->f.AllocateDescriptorSets(v->device, &info, out));
     VkDescriptorBufferInfo buffers[VK_MAX_BINDINGS];
     VkWriteDescriptorSet writes[VK_MAX_BINDINGS];
-    for (uint32_t i = 0; i < VK_MAX_BINDINGS; i++) {
+    for (uint32_t i = 0; i < d->layout->n_bindings; i++) {
         /* what a shader names must be there, even if its constants say that it is not read */
         bool shown = d->bound[i] && d->views[i].range <= v->gpu.max_range; /* else by address */
         const struct vk_view *view = &d->views[shown ? i : 0];
@@ -176,7 +177,7 @@ static ats_status describe(const struct vk_builder *b, const struct vk_dispatch 
                                            .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                            .pBufferInfo = &buffers[i]};
     }
-    v->f.UpdateDescriptorSets(v->device, VK_MAX_BINDINGS, writes, 0, NULL);
+    v->f.UpdateDescriptorSets(v->device, d->layout->n_bindings, writes, 0, NULL);
     return ATS_OK;
 }
 
@@ -186,8 +187,10 @@ static ats_status record_dispatch(const struct vk_builder *b, const struct vk_di
     VkDescriptorSet set;
     TRY(describe(b, d, &set));
     v->f.CmdBindPipeline(c, VK_PIPELINE_BIND_POINT_COMPUTE, d->pipeline);
-    v->f.CmdBindDescriptorSets(c, VK_PIPELINE_BIND_POINT_COMPUTE, v->layout, 0, 1, &set, 0, NULL);
-    v->f.CmdPushConstants(c, v->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof d->push, d->push);
+    v->f.CmdBindDescriptorSets(c, VK_PIPELINE_BIND_POINT_COMPUTE, d->layout->pipeline, 0, 1, &set,
+                               0, NULL);
+    v->f.CmdPushConstants(c, d->layout->pipeline, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof d->push,
+                          d->push);
     v->f.CmdDispatchIndirect(c, v->round_block.buffer,
                              v->at_grids + (size_t)d->grid * sizeof(VkDispatchIndirectCommand));
     return ATS_OK;
@@ -229,15 +232,17 @@ static ats_status record(struct vk_builder *b) {
 
 static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
                         struct vk_builder b[N_VARIANTS], struct backend_segment *s) {
-    size_t n = 0;
+    size_t n = 0, n_bindings = 0;
     const int n_variants = v->tiles ? N_VARIANTS : VARIANT_MANY;
     for (int i = 0; i < n_variants; i++) {
         b[i] = (struct vk_builder){.v = v, .segment = s, .variant = i};
         for (int j = 0; j < n_steps; j++)
             TRY(vk_add_step(&b[i], &steps[j]));
         n += b[i].n;
+        for (size_t j = 0; j < b[i].n; j++)
+            n_bindings += b[i].items[j].layout->n_bindings;
     }
-    TRY(pool_open(v, n, &s->pool));
+    TRY(pool_open(v, n, n_bindings, &s->pool));
     ats_status status = ATS_OK;
     pthread_mutex_lock(&v->queue_lock);
     for (int i = 0; i < n_variants && status == ATS_OK; i++)

@@ -1,6 +1,7 @@
 /*
  * What the recording files share: record.c (one dispatch, barriers, command buffers),
- * record_steps.c (each kind of step as dispatches) and record_experts.c (routed experts). A
+ * record_steps.c (each kind of step as dispatches), record_experts.c (routed experts) and
+ * record_state.c (operators with a state). A
  * dispatch is begun, gets bindings and push constants in the order of its shader's block, and is
  * finished with pipeline and size.
  */
@@ -15,6 +16,7 @@ struct vk_touch {
 };
 struct vk_dispatch {
     VkPipeline pipeline;
+    const struct vk_layout *layout;
     struct vk_view views[VK_MAX_BINDINGS];
     bool bound[VK_MAX_BINDINGS], written[VK_MAX_BINDINGS];
     int32_t push[VK_MAX_PUSH];
@@ -85,6 +87,13 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);
+
+/* Pushes a block's address if it has one, behind all else. */
+void vk_push_address(struct vk_dispatch *d, const struct vk_block *block);
+
+/* record_state.c */
+MUST_CHECK ats_status vk_add_conv(struct vk_builder *b, const struct step *s);
+MUST_CHECK ats_status vk_add_delta(struct vk_builder *b, const struct step *s);
 
 /* record_experts.c */
 MUST_CHECK ats_status vk_add_route(struct vk_builder *b, const struct step *s);

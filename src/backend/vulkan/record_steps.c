@@ -162,7 +162,7 @@ static ats_status add_product(struct vk_builder *b, const struct step *s) {
 /* ---- attention ---- */
 
 /* Behind all else that is pushed. */
-static void push_address(struct vk_dispatch *d, const struct vk_block *block) {
+void vk_push_address(struct vk_dispatch *d, const struct vk_block *block) {
     if (!block->address) return;
     vk_push_int(d, (int32_t)(uint32_t)block->address);
     vk_push_int(d, (int32_t)(uint32_t)(block->address >> 32));
@@ -182,7 +182,7 @@ static ats_status add_store(struct vk_builder *b, const struct step *s, int in, 
     vk_push_int(d, s->op->p.attention.kv_class);
     TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
     vk_bind(d, 2, view, true);
-    push_address(d, block);
+    vk_push_address(d, block);
     const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type, block == &s->kv->k};
     return vk_finish(b, d, block->address ? SHADER_KV_STORE_ADDRESS : SHADER_KV_STORE, constants,
                      vk_groups_of(heads * vk_groups_of(dim, 32), lanes), false, 1);
@@ -264,8 +264,8 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, b->first);
     vk_push_int(d, a->kv_class);
     if (kv->k.address) vk_push_int(d, kv->layout.n_pages);
-    push_address(d, &kv->k);
-    push_address(d, &kv->v);
+    vk_push_address(d, &kv->k);
+    vk_push_address(d, &kv->v);
     const int32_t constants[VK_MAX_CONSTANTS] = {
         b->v->lanes,       b->v->lanes, dim, (int32_t)kv->layout.type_k, (int32_t)kv->layout.type_v,
         s->weight && !one, one};
@@ -299,8 +299,6 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s) {
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view = {.word = 0};
     int group = s->op->p.norm.group;
-    if (s->op->p.norm.scale > 0)
-        return fail(ATS_UNSUPPORTED, "%s cannot compute L2 norms yet", b->v->name);
     vk_push_int(d, s->rows);
     vk_push_int(d, s->begin);
     vk_push_int(d, group);
@@ -312,9 +310,11 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s) {
     }
     vk_push_int(d, view.word);
     vk_push_float(d, s->op->p.norm.eps);
+    vk_push_float(d, s->op->p.norm.scale);
     vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, s->weight != NULL};
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, s->weight != NULL,
+                                                 s->op->p.norm.scale > 0};
     return vk_finish(b, d, SHADER_NORM, constants, (s->end - s->begin) / group, s->rows, 1);
 }
 
@@ -349,22 +349,34 @@ static ats_status add_copy_of(struct vk_builder *b, const struct step *s, bool g
                               int token_begin, int token_end) {
     struct vk_dispatch *d = vk_start(b);
     const int first = b->first, most = b->most;
+    const bool is_slice = s->kind == STEP_OP && s->op->kind == OP_SLICE;
+    const struct slice_params slice = is_slice ? s->op->p.slice : (struct slice_params){0};
     vk_push_int(d, gather);
     vk_push_int(d, first);
     vk_push_int(d, token_begin);
     vk_push_int(d, token_end);
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
+    vk_push_int(d, slice.group);
+    vk_push_int(d, slice.first);
+    vk_push_int(d, slice.n);
     if (gather) b->first = token_begin, b->most = token_end - token_begin;
     ats_status status = vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false);
     b->first = first, b->most = most;
     TRY(status);
     TRY(vk_bind_span(b, d, 2, &s->out, s->rows, true));
-    return vk_finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, 0);
+    return vk_finish_columns(b, d, SHADER_COPY, s->end - s->begin, s->rows, is_slice);
 }
 
+/* Columns as they are; a slice's from the first that it takes to the last. */
 static ats_status add_copy(struct vk_builder *b, const struct step *s) {
-    vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
+    int from = s->begin, to = s->end;
+    if (s->kind == STEP_OP && s->op->kind == OP_SLICE) {
+        const struct slice_params *p = &s->op->p.slice;
+        from = s->begin / p->n * p->group + p->first + s->begin % p->n;
+        to = (s->end - 1) / p->n * p->group + p->first + (s->end - 1) % p->n + 1;
+    }
+    vk_note_exchange(b, &s->in[0], from, to, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
     return add_copy_of(b, s, false, 0, 0);
 }
@@ -379,22 +391,24 @@ static ats_status add_rows(struct vk_builder *b, const struct step *s) {
     return ATS_OK;
 }
 
-/* out = f(x, y) column by column. */
+/* out = f(x, y) column by column; form and one are the shader's own constants. */
 static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_shader shader,
-                           const struct span *x, const struct span *y, int constant) {
+                           const struct span *x, const struct span *y, int form, bool one) {
     struct vk_dispatch *d = vk_start(b);
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
     TRY(vk_bind_span(b, d, 1, x, s->in_rows, false));
     TRY(vk_bind_span(b, d, 2, y, s->in_rows, false));
     TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
-    return vk_finish_columns(b, d, shader, s->end - s->begin, s->rows, constant);
+    const int lanes = b->v->lanes;
+    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, form, one};
+    return vk_finish(b, d, shader, constants, vk_groups_of(s->end - s->begin, lanes), s->rows, 1);
 }
 
 static ats_status add_sum(struct vk_builder *b, const struct step *s) {
     if (s->n_in == 1) return add_copy(b, s);
     for (int i = 1; i < s->n_in; i++)
-        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0));
+        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0, false));
     for (int i = 0; i < s->n_in; i++)
         vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
@@ -402,12 +416,11 @@ static ats_status add_sum(struct vk_builder *b, const struct step *s) {
 }
 
 static ats_status add_gated(struct vk_builder *b, const struct step *s) {
-    if (s->op->p.gated.one_gate)
-        return fail(ATS_UNSUPPORTED, "%s cannot apply one gate to all columns yet", b->v->name);
-    for (int i = 0; i < 2; i++)
-        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
+    const bool one = s->op->p.gated.one_gate;
+    vk_note_exchange(b, &s->in[0], one ? 0 : s->begin, one ? 1 : s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->in[1], s->begin, s->end, s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act);
+    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act, one);
 }
 
 static ats_status add_lines(struct vk_builder *b, const struct step *s) {
@@ -428,6 +441,12 @@ static ats_status add_lines(struct vk_builder *b, const struct step *s) {
         return add_gated(b, s);
     case OP_ROWS:
         return add_rows(b, s);
+    case OP_SLICE:
+        return add_copy(b, s);
+    case OP_CONV:
+        return vk_add_conv(b, s);
+    case OP_DELTA:
+        return vk_add_delta(b, s);
     case OP_ROUTE:
         return vk_add_route(b, s);
     case OP_EXPERTS:

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #define SECTION_ALIGN   256
+#define RUN_WORDS       4                 /* a run has a token at least */
 #define MAX_TABLE_WORDS ((size_t)1 << 20) /* of page tables, 4 MiB */
 
 /* Words of the arrays, in their order; page tables come last. */
 static size_t table_at(const struct backend_limits *l) {
-    return VK_ROUND_HEADER + (3 + (size_t)l->n_kv_classes) * (size_t)l->n_tokens +
+    return VK_ROUND_HEADER + (3 + RUN_WORDS + (size_t)l->n_kv_classes) * (size_t)l->n_tokens +
            (size_t)l->n_rows;
 }
 
@@ -68,8 +69,9 @@ static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *ou
     const int at_token = VK_ROUND_HEADER, at_position = at_token + n, at_angle = at_position + n;
     const int at_pages = at_angle + n; /* angles: for the host to compare */
     const int at_row = at_pages + v->limits.n_kv_classes * n;
+    int at_run = at_row + v->limits.n_rows;
     const int32_t header[VK_ROUND_HEADER] = {r->n_tokens, r->n_rows, at_token, at_position,
-                                             at_pages,    at_row,    n,        0};
+                                             at_pages,    at_row,    n,        at_run};
     memcpy(out, header, sizeof header);
     memcpy(out + at_token, r->tokens, (size_t)r->n_tokens * sizeof *out);
     memcpy(out + at_angle, r->positions, (size_t)r->n_tokens * sizeof *out);
@@ -78,6 +80,10 @@ static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *ou
     for (int i = 0; i < r->n_runs; i++) {
         const struct round_run *run = &r->runs[i];
         if (run->n_tokens == 0) continue;
+        const int32_t words[RUN_WORDS] = {run->token_begin, run->n_tokens, run->state_in,
+                                          run->state_out};
+        memcpy(out + at_run, words, sizeof words);
+        at_run += RUN_WORDS;
         size_t pages = (size_t)((run->position + run->n_tokens - 1) >> KV_PAGE_TOKENS_LOG2) + 1;
         for (int j = 0; j < run->n_tokens; j++)
             out[at_position + run->token_begin + j] = run->position + j;
@@ -109,8 +115,16 @@ static void write_rope(const struct vk_rope *p, const struct round *r, float *ou
         }
 }
 
+static uint32_t count_runs(const struct round *r) {
+    uint32_t n = 0;
+    for (int i = 0; i < r->n_runs; i++)
+        n += r->runs[i].n_tokens > 0;
+    return n;
+}
+
 /* Work-groups over the lines of a grid. */
 static uint32_t count_tiles(const struct vk_grid *g, const struct round *r) {
+    if (g->lines == LINES_RUNS) return count_runs(r);
     int n = (g->lines == LINES_ROWS ? r->n_rows : r->n_tokens) - g->first;
     if (g->most) n = max_int(0, min_int(n, g->most));
     if (g->per_line) n *= g->per_line;

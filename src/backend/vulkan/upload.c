@@ -1,5 +1,6 @@
-/* Weights and KV pages in device memory. A weight goes from the file to its home once, packed on
- * the way: straight where the host reaches the device's memory, else through a staging block. */
+/* Weights, KV pages and states in device memory. A weight goes from the file to its home once,
+ * packed on the way: straight where the host reaches the device's memory, else through a staging
+ * block. */
 #include "backend/vulkan/vulkan_internal.h"
 
 #include <stdlib.h>
@@ -189,4 +190,32 @@ ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst)
         TRY(vk_copy_now(v, halves[i].block->buffer, halves[i].block->buffer, &region, 1));
     }
     return ATS_OK;
+}
+
+/* ---- states ---- */
+
+ats_status vk_state_open(struct backend *b, const struct state_layout *l,
+                         struct backend_state **out) {
+    struct vulkan *v = vulkan_of(b);
+    const size_t floats = (size_t)l->n_floats * (size_t)l->n_slots;
+    *out = NULL;
+    if (floats > INT32_MAX) /* shaders count in 32 bits */
+        return fail(ATS_UNSUPPORTED, "%s: a recurrent state of %zu floats", v->name, floats);
+    struct backend_state *s = xcalloc(1, sizeof *s);
+    s->layout = *l;
+    bool fits = floats * 4 <= v->gpu.max_range;
+    enum vk_place place = fits || !v->gpu.address ? PLACE_DEVICE : PLACE_ADDRESSED;
+    ats_status status = vk_block_open(v, floats * 4, place, "a recurrent state", &s->block);
+    if (status == ATS_OK)
+        *out = s;
+    else
+        free(s);
+    return status;
+}
+
+void vk_state_close(struct backend *b, struct backend_state *s) {
+    if (!s) return;
+    vk_idle(vulkan_of(b));
+    vk_block_close(vulkan_of(b), &s->block);
+    free(s);
 }

@@ -80,7 +80,7 @@ static void memory(struct backend *b, struct backend_memory *out) {
 
 /* Operators not listed are not there yet: they stay on the CPU. */
 static const char *lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
-    (void)b, (void)g;
+    (void)g;
     switch (op->kind) {
     case OP_EMBED:
     case OP_MATMUL:
@@ -89,16 +89,16 @@ static const char *lacks(struct backend *b, const struct graph *g, const struct 
     case OP_ROWS:
     case OP_ROUTE:
     case OP_EXPERTS:
-        return NULL;
     case OP_NORM:
-        return op->p.norm.scale > 0 ? "no L2 norms" : NULL;
     case OP_GATED:
-        return op->p.gated.one_gate ? "no gate of one column" : NULL;
+    case OP_SLICE:
+    case OP_CONV:
+        return NULL;
     case OP_ATTENTION:
         return op->p.attention.head_dim <= VK_MAX_HEAD_DIM ? NULL : "no heads of this size";
-    case OP_CONV:
     case OP_DELTA:
-        return "no recurrent layers";
+        if (!vk_has_wide_layout(vulkan_of(b))) return "too few buffers for a delta rule";
+        return op->p.delta.dim_k <= VK_MAX_HEAD_DIM ? NULL : "no heads of this size";
     default:
         return "no operator of this kind";
     }
@@ -175,18 +175,6 @@ static void kv_copy_page(struct backend *b, struct backend_kv *kv, int src, int 
     struct vulkan *v = vulkan_of(b);
     ats_status status = vk_kv_copy(v, kv, src, dst);
     if (status != ATS_OK) stop(v, status); /* the next wait says so */
-}
-
-static ats_status state_open(struct backend *b, const struct state_layout *layout,
-                             struct backend_state **out) {
-    (void)layout;
-    *out = NULL;
-    return fail(ATS_UNSUPPORTED, "%s cannot compute recurrent layers yet", vulkan_of(b)->name);
-}
-
-static void state_close(struct backend *b, struct backend_state *s) {
-    (void)b;
-    REQUIRE(!s); /* none was opened */
 }
 
 /* ---- the timeline ---- */
@@ -447,8 +435,8 @@ static const struct backend_vtable vulkan_vtable = {
     .kv_open = vk_kv_open,
     .kv_close = vk_kv_close,
     .kv_copy_page = kv_copy_page,
-    .state_open = state_open,
-    .state_close = state_close,
+    .state_open = vk_state_open,
+    .state_close = vk_state_close,
     .segment_build = vk_segment_build,
     .segment_free = vk_segment_free,
     .submit = submit,

@@ -17,8 +17,9 @@
 
 enum {
     VK_MAX_GPUS = 16,
-    VK_MAX_BINDINGS = 6,
-    VK_MAX_PUSH = 24, /* words of push constants; every device has room for 32 */
+    VK_BINDINGS = 6,      /* that most shaders have; */
+    VK_MAX_BINDINGS = 10, /* those of a delta rule */
+    VK_MAX_PUSH = 24,     /* words of push constants; every device has room for 32 */
     VK_MAX_GRIDS = 4096,
     VK_MAX_ROPES = 8,
     VK_MAX_WAITS = 8,
@@ -107,6 +108,10 @@ struct backend_kv {
     struct vk_block k, v;
     size_t k_page, v_page; /* bytes */
 };
+struct backend_state {
+    struct state_layout layout;
+    struct vk_block block; /* (n_slots, n_floats) */
+};
 
 /* ---- shaders ---- */
 
@@ -139,7 +144,11 @@ struct backend_kv {
     X(ATTENTION_MERGE, attention_merge)                                                            \
     X(GATED, gated)                                                                                \
     X(ADD, add)                                                                                    \
-    X(COPY, copy)
+    X(COPY, copy)                                                                                  \
+    X(CONV, conv)                                                                                  \
+    X(CONV_ADDRESS, conv_address)                                                                  \
+    X(DELTA, delta)                                                                                \
+    X(DELTA_ADDRESS, delta_address)
 enum vk_shader {
 #define SHADER_ENUM(upper, lower) SHADER_##upper,
     VK_SHADER_MAP(SHADER_ENUM) SHADER_COUNT
@@ -156,7 +165,7 @@ struct vk_pipeline {
 /* ---- segments ---- */
 
 /* How many work-groups: x is recorded, y depends on the round. */
-enum vk_lines { LINES_TOKENS, LINES_ROWS };
+enum vk_lines { LINES_TOKENS, LINES_ROWS, LINES_RUNS };
 struct vk_grid {
     int x;
     enum vk_lines lines;
@@ -255,8 +264,11 @@ struct vulkan {
     VkSemaphore timeline;
     VkQueue copy_queue; /* the queue itself if there is no other; guarded by the same lock */
     VkCommandPool copy_pool;
-    VkDescriptorSetLayout set_layout;
-    VkPipelineLayout layout;
+    struct vk_layout {
+        VkDescriptorSetLayout set;
+        VkPipelineLayout pipeline;
+        uint32_t n_bindings;
+    } layout, wide_layout; /* wide: only if the device has so many */
     VkShaderModule modules[SHADER_COUNT];
     unsigned verdict, kept_verdict; /* of vk_self_test; as the file of cache.c has it */
     bool trial;                     /* this opening is the test's own */
@@ -346,6 +358,13 @@ MUST_CHECK ats_status vk_view_open(const struct vulkan *v, const struct vk_block
 /* pipelines.c */
 MUST_CHECK ats_status vk_pipelines_open(struct vulkan *v);
 void vk_pipelines_close(struct vulkan *v);
+/* How a shader gets its bindings. */
+const struct vk_layout *vk_layout_of(const struct vulkan *v, enum vk_shader shader);
+static inline bool vk_has_wide_layout(const struct vulkan *v) {
+    const VkPhysicalDeviceLimits *l = &v->gpu.properties.limits;
+    return l->maxPerStageDescriptorStorageBuffers >= VK_MAX_BINDINGS &&
+           l->maxDescriptorSetStorageBuffers >= VK_MAX_BINDINGS;
+}
 /* Made once for each set of constants. */
 MUST_CHECK ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
                                       const int32_t constants[VK_MAX_CONSTANTS], VkPipeline *out);
@@ -370,6 +389,9 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
 void vk_weight_free(struct backend *b, struct backend_weight *w);
 ats_status vk_kv_open(struct backend *b, const struct kv_layout *layout, struct backend_kv **out);
 void vk_kv_close(struct backend *b, struct backend_kv *kv);
+ats_status vk_state_open(struct backend *b, const struct state_layout *layout,
+                         struct backend_state **out);
+void vk_state_close(struct backend *b, struct backend_state *s);
 ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst);
 
 /* stream.c */

@@ -9,7 +9,7 @@ layout(std430, set = 0, binding = 0) readonly buffer Round {
     int n_tokens, n_rows;
     int at_token, at_position, at_pages, at_row; /* where the arrays begin, in words of this */
     int cap_tokens; /* of a round: the distance of its page tables for one layer class from the next */
-    int unused;
+    int at_runs;    /* four words a run: first token, number of tokens, state_in, state_out */
     int data[];
 } round_;
 
@@ -17,6 +17,10 @@ layout(std430, set = 0, binding = 0) readonly buffer Round {
 int round_at(int at) { return round_.data[at - HEADER]; }
 int round_token(int t) { return round_at(round_.at_token + t); }
 int round_position(int t) { return round_at(round_.at_position + t); }
+ivec4 round_run(int i) {
+    int at = round_.at_runs + 4 * i;
+    return ivec4(round_at(at), round_at(at + 1), round_at(at + 2), round_at(at + 3));
+}
 int round_row(int j) { return round_at(round_.at_row + j); }
 /* Page that holds position p of token t's sequence, in layers of a class. */
 int round_page(int class_, int t, int p) {

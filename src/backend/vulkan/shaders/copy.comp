@@ -1,13 +1,15 @@
-/* Columns of every line, or of the wanted rows of the input. */
+/* Columns of every line, or of the wanted rows of the input; or some of each group of columns. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool SLICE = false;
 
 layout(push_constant) uniform Push {
     int gather, first;          /* line j of out is line row(first + j) of in, */
     int token_begin, token_end; /* if it is one of these, which are bound */
     int begin, end;
+    int group, first_of_group, of_group; /* SLICE: those taken are neighbours */
     int in_off, in_stride, out_off, out_stride;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer In {
@@ -26,5 +28,6 @@ void main() {
         if (token < p.token_begin || token >= p.token_end) return;
         from = token - p.token_begin;
     }
-    out_[p.out_off + line * p.out_stride + column] = x[p.in_off + from * p.in_stride + column];
+    int source = SLICE ? column / p.of_group * p.group + p.first_of_group + column % p.of_group : column;
+    out_[p.out_off + line * p.out_stride + column] = x[p.in_off + from * p.in_stride + source];
 }

@@ -5,6 +5,7 @@
 #include "types.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int ACT = ACT_SILU;
+layout(constant_id = 2) const bool ONE_GATE = false; /* for all columns */
 
 layout(push_constant) uniform Push {
     int begin, end;
@@ -33,7 +34,7 @@ float act(float g, float u) {
 void main() {
     int column = p.begin + int(gl_GlobalInvocationID.x), line = int(gl_WorkGroupID.y);
     if (column >= p.end) return;
-    float g = gate[p.gate_off + line * p.gate_stride + column];
+    float g = gate[p.gate_off + line * p.gate_stride + (ONE_GATE ? 0 : column)];
     float u = up[p.up_off + line * p.up_stride + column];
     out_[p.out_off + line * p.out_stride + column] = act(g, u);
 }

@@ -1,17 +1,18 @@
-/* RMS norm of a group of columns of a line: a work-group each. */
+/* RMS norm of a group of columns of a line, times weight or scale: a work-group each. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 layout(local_size_x_id = 0) in; /* LANES, a power of two */
 layout(constant_id = 1) const int LANES = 8;
 layout(constant_id = 2) const bool WEIGHT = true;
+layout(constant_id = 3) const bool SCALED = false;
 
 layout(push_constant) uniform Push {
     int rows;
     int begin, group;
     int in_off, in_stride, out_off, out_stride;
     int weight_off;
-    float eps;
+    float eps, scale;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Weight {
     float w[];
@@ -37,7 +38,7 @@ void main() {
         if (lane < n) part[lane] += part[lane + n];
     }
     barrier();
-    float factor = divide(1.0, sqrt(part[0] / float(p.group) + p.eps));
+    float factor = divide(SCALED ? p.scale : 1.0, sqrt(part[0] / float(p.group) + p.eps));
     for (int i = lane; i < p.group; i += LANES) {
         float y = x[from + i] * factor;
         out_[to + i] = WEIGHT ? y * w[p.weight_off + i] : y;
