@@ -57,6 +57,11 @@ int cpu_quota_read(const char *root) {
     return n_cpus;
 }
 
+int64_t cpu_cache_bytes(void) {
+    long bytes = max_i64(sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE));
+    return bytes > 0 ? bytes : (int64_t)32 << 20;
+}
+
 int cpu_count_usable(void) {
     bool *mask = xcalloc(CPU_ORDER_MAX, sizeof *mask);
     int n = affinity_read(mask);

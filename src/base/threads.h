@@ -13,6 +13,8 @@
 int cpu_count_usable(void);
 /* Those of the fastest kind, one per core; what a compute-bound pool should use. >= 1 */
 int cpu_count_fast(void);
+/* Of the largest cache of a CPU; 32 MiB if the system does not say. */
+int64_t cpu_cache_bytes(void);
 
 enum { CPU_ORDER_MAX = 8192 };
 /* The CPUs of the affinity mask in the order in which threads should be bound to them: one of each

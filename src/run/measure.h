@@ -1,0 +1,31 @@
+/*
+ * Measures a profile (plan/profile.h; section 2 of scheduling.md) for a model on this machine,
+ * through the backend interface: every operator that is placed, on a processor and on a GPU, the
+ * link between them, what a change of device costs, and what they lose to each other. Weights are
+ * made up, so that the header of the model's file is enough. Runs for seconds; opens devices of its
+ * own. Called by profile_cache.c.
+ */
+#pragma once
+
+#include "backend/backend.h"
+#include "model/model.h"
+#include "plan/profile.h"
+
+/* done of total operators and links; returns false to cancel. */
+typedef bool measure_progress_fn(void *user, uint64_t done, uint64_t total);
+
+struct measure_options {
+    const char *cpu, *gpu; /* names of devices; gpu NULL: none, and its side is the processor's */
+    int n_threads;
+    bool quick;         /* fewer token counts, shares and depths, fewer repeats */
+    int n_ctx;          /* depths beyond it are left out */
+    int64_t cold_bytes; /* what is read between two uses of a byte; 0: twice the last cache */
+    measure_progress_fn *progress; /* or NULL */
+    void *progress_user;
+};
+
+/* Everything in the arena; name and key are the caller's to set. A time that is zero, not finite or
+ * longer than a minute is measured again, then refused. Errors: CANCELLED; DEVICE for what cannot
+ * be a time, naming the operator; those of the backends. */
+MUST_CHECK ats_status measure_profile(struct arena *arena, const struct model *model,
+                                      const struct measure_options *options, struct profile **out);

@@ -1,0 +1,398 @@
+/*
+ * What two devices are to each other: the rates of the link, what a change of device costs, what
+ * they lose while the other works. Both are open at once and share an exchange, as in a round.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "run/ledger.h"
+#include "run/measure_internal.h"
+
+enum {
+    TOKENS = 512, /* lines that are copied; a few as well, for what is fixed */
+    FEW = 32,
+    WIDTH = 8192, /* floats of a line: 16 MiB in all */
+    PAIRS = 8,    /* of a chain over both devices */
+    ROWS = 2048,  /* of a product, and its columns */
+    MAX_PRODUCTS = 128,
+    REPEATS = 7,
+    MAX_COPIES = 32,
+};
+static const int64_t slot_bytes = 32 << 20;
+static const double most_rate = 1e12;  /* no link is faster: what seems so costs nothing */
+static const double products_s = 0.01; /* of a run of products beside something else */
+
+struct pair {
+    struct measure *m;
+    struct measure_rig rigs[N_SIDES];
+    struct graph_op op; /* a product */
+    struct backend_segment *products[N_SIDES];
+    double products_s[N_SIDES]; /* alone */
+    struct step steps[N_SIDES][MAX_PRODUCTS];
+    struct backend_segment *chain[N_SIDES][PAIRS];
+    struct step touch; /* a number in the exchange */
+    struct backend_copy *copy;
+    uint64_t copied; /* timeline of copies */
+    double copy_s;   /* alone */
+};
+
+/* ---- opening ---- */
+
+static ats_status open_pair(struct pair *p) {
+    const struct measure_options *o = p->m->o;
+    int64_t values = 4 * (int64_t)TOKENS * WIDTH, exchange = 4096 + values;
+    struct backend_limits l = {.n_tokens = TOKENS,
+                               .n_rows = 1,
+                               .n_ctx = TOKENS,
+                               .n_kv_classes = 1,
+                               .local_bytes = 256 * (TOKENS + 2) + values,
+                               .max_cols = ROWS};
+    TRY(rig_open(p->m, &p->rigs[SIDE_CPU], o->cpu, &l, exchange, NULL));
+    struct backend_options probe = {
+        .n_threads = 1, .n_threads_batch = 1, .cpu_isa_mask = ~0U, .peer = p->rigs[SIDE_CPU].b};
+    struct backend *gpu;
+    TRY(backend_open(o->gpu, &probe, &gpu));
+    if (gpu->streams) l.n_slots = 1, l.slot_bytes = slot_bytes;
+    backend_close(gpu);
+    TRY(rig_open(p->m, &p->rigs[SIDE_GPU], o->gpu, &l, exchange, &p->rigs[SIDE_CPU]));
+    for (int s = 0; s < N_SIDES; s++) {
+        TRY(rig_calibrate(&p->rigs[s]));
+        p->m->p->op_s[s] = p->rigs[s].op_s;
+    }
+    return ATS_OK;
+}
+
+static void close_pair(struct pair *p) {
+    for (int s = 0; s < N_SIDES; s++) {
+        struct backend *b = p->rigs[s].b;
+        for (int i = 0; i < PAIRS; i++)
+            if (p->chain[s][i]) b->fn->segment_free(b, p->chain[s][i]);
+        if (p->products[s]) b->fn->segment_free(b, p->products[s]);
+        if (s == SIDE_GPU && p->copy) b->fn->copy_free(b, p->copy);
+    }
+    rig_close(&p->rigs[SIDE_GPU]);
+    rig_close(&p->rigs[SIDE_CPU]);
+}
+
+/* ---- the link ---- */
+
+static double rate(double bytes, double seconds) {
+    return seconds > 0 ? fmin(bytes / seconds, most_rate) : most_rate;
+}
+
+/* A kernel of the GPU moves lines between the exchange and its memory. */
+static ats_status time_activations(struct pair *p, bool up, double *out) {
+    struct measure_rig *r = &p->rigs[SIDE_GPU];
+    struct step s = {.kind = STEP_COPY, .n_in = 1, .end = WIDTH, .n_readers = 1};
+    struct span exchange = {SPACE_EXCHANGE, 4096, WIDTH, 0};
+    struct span local = {SPACE_LOCAL, 256 * (TOKENS + 2), WIDTH, 0};
+    struct backend_segment *segment;
+    double few = 0, many = 0;
+    s.in[0] = up ? exchange : local;
+    s.out = up ? local : exchange;
+    TRY(r->b->fn->segment_build(r->b, &s, 1, &segment));
+    rig_round(r, TOKENS, 0);
+    ats_status status = rig_time(r, segment, 1, "a copy of activations", &many);
+    rig_round(r, FEW, 0);
+    if (status == ATS_OK) status = rig_time(r, segment, 1, "a copy of activations", &few);
+    r->b->fn->segment_free(r->b, segment);
+    *out = rate(4.0 * (TOKENS - FEW) * WIDTH, many - few);
+    return status;
+}
+
+/* A number is read, so that something waits for the last copy. */
+static ats_status wait_copies(struct pair *p) {
+    struct measure_rig *r = &p->rigs[SIDE_GPU];
+    struct backend_wait wait = {r->b, p->copied, BACKEND_COPY};
+    rig_round(r, 1, 0);
+    TRY(r->b->fn->submit(r->b, p->chain[SIDE_GPU][0], &r->round, &wait, 1, ++r->value));
+    return r->b->fn->wait(r->b, r->value);
+}
+
+static ats_status submit_copies(struct pair *p, int n) {
+    struct backend *b = p->rigs[SIDE_GPU].b;
+    for (int i = 0; i < n; i++)
+        TRY(b->fn->submit_copy(b, p->copy, NULL, 0, ++p->copied));
+    return ATS_OK;
+}
+
+static ats_status copy_seconds(struct pair *p, double *out) {
+    struct backend_times t;
+    struct backend *b = p->rigs[SIDE_GPU].b;
+    *out = 0;
+    if (b->fn->copy_times(b, p->copy, p->copied, &t)) *out = (double)(t.end_ns - t.begin_ns) * 1e-9;
+    if (measure_possible(*out)) return ATS_OK;
+    return fail(ATS_DEVICE, "device \"%s\" says that a copy of %lld MiB takes %g s", b->name,
+                (long long)(slot_bytes >> 20), *out);
+}
+
+static ats_status time_pinned(struct pair *p, double *out) {
+    struct backend *b = p->rigs[SIDE_GPU].b;
+    struct backend_weight *weight;
+    struct weight_source s = {.name = "a made-up weight",
+                              .dtype = DTYPE_F32,
+                              .n_rows = (int)(slot_bytes / (4 * ROWS)),
+                              .n_cols = ROWS,
+                              .data = p->m->pool,
+                              .streamed = true};
+    double v[REPEATS];
+    TRY(b->fn->weight_load(b, &s, &weight));
+    p->rigs[SIDE_GPU].loaded[p->rigs[SIDE_GPU].n_loaded++] = weight;
+    TRY(b->fn->weights_ready(b));
+    int64_t bytes = b->fn->weight_bytes(b, &s);
+    TRY(b->fn->copy_build(b, &weight, 1, &p->copy));
+    for (int i = 0; i <= REPEATS; i++) { /* the first one for nothing */
+        TRY(submit_copies(p, 1));
+        TRY(wait_copies(p));
+        TRY(copy_seconds(p, &v[i ? i - 1 : 0]));
+    }
+    p->copy_s = measure_median(v, REPEATS);
+    *out = rate((double)bytes, p->copy_s);
+    return ATS_OK;
+}
+
+/* The way of a weight that is loaded: through a staging block. Where that takes no time, as on a
+ * simulated device, it is as fast as the other way. */
+static ats_status time_staged(struct pair *p, double pinned, double *out) {
+    struct measure_rig *r = &p->rigs[SIDE_GPU];
+    double best_s = 0;
+    for (int i = 0; i < 3; i++) {
+        struct backend_weight *weight;
+        uint64_t begin = r->b->fn->now(r->b);
+        TRY(rig_weight(r, DTYPE_F32, (int)(slot_bytes / (4 * ROWS)), ROWS, 1, 0, &weight));
+        TRY(r->b->fn->weights_ready(r->b));
+        double s = (double)(r->b->fn->now(r->b) - begin) * 1e-9;
+        best_s = i ? fmin(best_s, s) : s;
+    }
+    *out = best_s > 0 ? rate((double)slot_bytes, best_s) : pinned;
+    return ATS_OK;
+}
+
+/* The interface has no way down for weights: what is read of a GPU is read by its kernels. */
+static ats_status time_link(struct pair *p) {
+    struct profile_link *l = &p->m->p->link;
+    TRY(time_activations(p, true, &l->activation_up));
+    TRY(time_activations(p, false, &l->activation_down));
+    l->up_pinned = l->activation_up;
+    if (p->rigs[SIDE_GPU].b->streams) TRY(time_pinned(p, &l->up_pinned));
+    l->down_pinned = l->down_staged = l->activation_down;
+    return time_staged(p, l->up_pinned, &l->up_staged);
+}
+
+/* ---- changes of device ---- */
+
+static ats_status build_chain(struct pair *p) {
+    p->touch = (struct step){.kind = STEP_COPY, .n_in = 1, .end = 1, .n_readers = 1};
+    p->touch.in[0] = (struct span){SPACE_EXCHANGE, 0, 64, 0};
+    p->touch.out = (struct span){SPACE_LOCAL, 0, 64, 0};
+    for (int s = 0; s < N_SIDES; s++)
+        for (int i = 0; i < PAIRS; i++) {
+            struct backend *b = p->rigs[s].b;
+            TRY(b->fn->segment_build(b, &p->touch, 1, &p->chain[s][i]));
+        }
+    return ATS_OK;
+}
+
+/* Segment i of a side. By turns: CPU, GPU, CPU, ... Both at once: each waits for the other's last.
+ */
+static ats_status submit_link(struct pair *p, enum side side, int i, bool by_turns,
+                              const uint64_t base[N_SIDES]) {
+    struct measure_rig *r = &p->rigs[side];
+    enum side other = side == SIDE_CPU ? SIDE_GPU : SIDE_CPU;
+    int waits_for = by_turns && side == SIDE_GPU ? i + 1 : i; /* how many of the other's */
+    struct backend_wait wait = {p->rigs[other].b, base[other] + (uint64_t)waits_for,
+                                BACKEND_COMPUTE};
+    r->value = base[side] + (uint64_t)i + 1;
+    return r->b->fn->submit(r->b, p->chain[side][i], &r->round, &wait, waits_for > 0, r->value);
+}
+
+/* What does not run in this thread is submitted first, as in a round. */
+static ats_status run_chain(struct pair *p, bool by_turns, double *seconds) {
+    struct measure_rig *cpu = &p->rigs[SIDE_CPU], *gpu = &p->rigs[SIDE_GPU];
+    const uint64_t base[N_SIDES] = {cpu->value, gpu->value};
+    rig_round(cpu, 1, 0);
+    rig_round(gpu, 1, 0);
+    uint64_t begin = cpu->b->fn->now(cpu->b);
+    for (int i = 0; i < PAIRS; i++)
+        TRY(submit_link(p, SIDE_GPU, i, by_turns, base));
+    for (int i = 0; i < PAIRS; i++)
+        TRY(submit_link(p, SIDE_CPU, i, by_turns, base));
+    TRY(cpu->b->fn->wait(cpu->b, cpu->value));
+    TRY(gpu->b->fn->wait(gpu->b, gpu->value));
+    *seconds = (double)(cpu->b->fn->now(cpu->b) - begin) * 1e-9;
+    return ATS_OK;
+}
+
+/* How much of a turn's cost is the way up: from one end to the next. */
+static double share_up(struct pair *p) {
+    double up = 0, down = 0;
+    struct backend *cpu = p->rigs[SIDE_CPU].b, *gpu = p->rigs[SIDE_GPU].b;
+    for (int i = 0; i + 1 < PAIRS; i++) {
+        struct backend_times from, at, to;
+        if (!cpu->fn->segment_times(cpu, p->chain[SIDE_CPU][i], &from) ||
+            !gpu->fn->segment_times(gpu, p->chain[SIDE_GPU][i], &at) ||
+            !cpu->fn->segment_times(cpu, p->chain[SIDE_CPU][i + 1], &to))
+            return 0.5;
+        up += ((double)at.end_ns - (double)from.end_ns) * 1e-9 - p->rigs[SIDE_GPU].op_s;
+        down += ((double)to.end_ns - (double)at.end_ns) * 1e-9 - p->rigs[SIDE_CPU].op_s;
+    }
+    return up > 0 && down > 0 ? fmin(fmax(up / (up + down), 0.05), 0.95) : 0.5;
+}
+
+/* A chain over both devices against the same steps on each by itself. */
+static ats_status time_switches(struct pair *p) {
+    struct profile_link *l = &p->m->p->link;
+    double turns[REPEATS], both[REPEATS], up[REPEATS], warm;
+    double cpu_s = p->rigs[SIDE_CPU].op_s, gpu_s = p->rigs[SIDE_GPU].op_s;
+    TRY(run_chain(p, true, &warm));
+    for (int i = 0; i < REPEATS; i++) {
+        TRY(run_chain(p, true, &turns[i]));
+        up[i] = share_up(p);
+        TRY(run_chain(p, false, &both[i]));
+    }
+    double turn = fmax(measure_median(turns, REPEATS) / PAIRS - cpu_s - gpu_s, 1e-9);
+    double share = measure_median(up, REPEATS);
+    l->kappa_up_s = turn * share;
+    l->kappa_down_s = turn * (1 - share);
+    l->kappa_x_s = fmax(measure_median(both, REPEATS) / PAIRS - fmax(cpu_s, gpu_s), 1e-9);
+    if (measure_possible(turn) && measure_possible(l->kappa_x_s)) return ATS_OK;
+    return fail(ATS_DEVICE, "a change of device takes %g s, both ways %g s", turn, l->kappa_x_s);
+}
+
+/* ---- one beside the other ---- */
+
+/* n products of a side, whose weights lie apart. */
+static ats_status build_products(struct pair *p, enum side side, int n) {
+    struct measure_rig *r = &p->rigs[side];
+    int64_t bytes = rig_weight_bytes(DTYPE_Q8_0, ROWS, ROWS, 1);
+    int64_t places = max_i64(1, (int64_t)p->m->pool_bytes / bytes);
+    struct backend_weight *weights[8];
+    int n_weights = side == SIDE_GPU ? (int)COUNT_OF(weights) : n; /* it has its own memory */
+    for (int i = 0; i < n; i++) {
+        struct step *s = &p->steps[side][i];
+        *s = (struct step){.kind = STEP_OP, .op = &p->op, .n_in = 1, .end = ROWS, .in_end = ROWS};
+        s->n_readers = 1;
+        s->in[0] =
+            (struct span){SPACE_LOCAL, 256 * (TOKENS + 2) + 4 * TOKENS * ROWS * (i % 2), ROWS, 0};
+        s->out = s->in[0];
+        s->out.offset_bytes = 256 * (TOKENS + 2) + 4 * TOKENS * ROWS * 2;
+        if (i < n_weights)
+            TRY(rig_weight(r, DTYPE_Q8_0, ROWS, ROWS, 1, i % places * bytes, &s->weight));
+        else
+            s->weight = p->steps[side][i % n_weights].weight;
+    }
+    TRY(r->b->fn->weights_ready(r->b));
+    if (p->products[side]) r->b->fn->segment_free(r->b, p->products[side]);
+    p->products[side] = NULL;
+    return r->b->fn->segment_build(r->b, p->steps[side], n, &p->products[side]);
+}
+
+/* So many that they take products_s alone. */
+static ats_status prepare_products(struct pair *p, enum side side) {
+    struct measure_rig *r = &p->rigs[side];
+    double one = 0;
+    TRY(build_products(p, side, 4));
+    rig_round(r, 1, 0);
+    TRY(rig_time(r, p->products[side], 4, "a product", &one));
+    int n = (int)fmin(fmax(products_s / one, 4), MAX_PRODUCTS);
+    TRY(build_products(p, side, n));
+    TRY(rig_time(r, p->products[side], 1, "a product", &p->products_s[side]));
+    p->products_s[side] += r->launch_s; /* as segments are timed below */
+    return ATS_OK;
+}
+
+static double segment_seconds(struct pair *p, enum side side) {
+    struct backend_times t;
+    struct backend *b = p->rigs[side].b;
+    bool known = b->fn->segment_times(b, p->products[side], &t);
+    return known ? (double)(t.end_ns - t.begin_ns) * 1e-9 : 0;
+}
+
+static double speed(double alone_s, double beside_s) {
+    return beside_s > 0 ? fmin(fmax(alone_s / beside_s, 0.01), 1) : 1;
+}
+
+/* Products of the CPU, and what of the GPU: n_copies, or its products too. */
+static ats_status run_beside(struct pair *p, int n_copies, double *cpu_s, double *other_s) {
+    struct measure_rig *cpu = &p->rigs[SIDE_CPU], *gpu = &p->rigs[SIDE_GPU];
+    rig_round(cpu, 1, 0);
+    rig_round(gpu, 1, 0);
+    if (n_copies)
+        TRY(submit_copies(p, n_copies));
+    else
+        TRY(gpu->b->fn->submit(gpu->b, p->products[SIDE_GPU], &gpu->round, NULL, 0, ++gpu->value));
+    TRY(cpu->b->fn->submit(cpu->b, p->products[SIDE_CPU], &cpu->round, NULL, 0, ++cpu->value));
+    if (n_copies) TRY(wait_copies(p));
+    TRY(gpu->b->fn->wait(gpu->b, gpu->value));
+    TRY(cpu->b->fn->wait(cpu->b, cpu->value));
+    *cpu_s = segment_seconds(p, SIDE_CPU);
+    if (n_copies) return copy_seconds(p, other_s);
+    *other_s = segment_seconds(p, SIDE_GPU);
+    return ATS_OK;
+}
+
+static ats_status beside_median(struct pair *p, int n_copies, double *cpu_s, double *other_s) {
+    double cpu[REPEATS], other[REPEATS];
+    for (int i = 0; i < REPEATS; i++)
+        TRY(run_beside(p, n_copies, &cpu[i], &other[i]));
+    *cpu_s = measure_median(cpu, REPEATS);
+    *other_s = measure_median(other, REPEATS);
+    return ATS_OK;
+}
+
+static ats_status time_interference(struct pair *p) {
+    struct profile_interference *f = &p->m->p->interference;
+    double cpu = 0, other = 0;
+    *f = (struct profile_interference){1, 1, 1, 1};
+    TRY(prepare_products(p, SIDE_CPU));
+    TRY(prepare_products(p, SIDE_GPU));
+    TRY(beside_median(p, 0, &cpu, &other));
+    f->cpu_speed_gpu = speed(p->products_s[SIDE_CPU], cpu);
+    f->gpu_speed_cpu = speed(p->products_s[SIDE_GPU], other);
+    if (!p->copy) return ATS_OK;
+    /* copies past the products' end for the one, and well before it for the other */
+    double fits = p->products_s[SIDE_CPU] / p->copy_s;
+    TRY(beside_median(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), &cpu, &other));
+    f->cpu_speed_copying = speed(p->products_s[SIDE_CPU], cpu);
+    TRY(beside_median(p, (int)fmin(fmax(fits / 2, 1), MAX_COPIES), &cpu, &other));
+    f->copy_speed_cpu = speed(p->copy_s, other);
+    return ATS_OK;
+}
+
+/* ---- all of it ---- */
+
+static ats_status read_memory(struct pair *p) {
+    struct profile *out = p->m->p;
+    struct backend_memory host, gpu;
+    p->rigs[SIDE_CPU].b->fn->memory(p->rigs[SIDE_CPU].b, &host);
+    p->rigs[SIDE_GPU].b->fn->memory(p->rigs[SIDE_GPU].b, &gpu);
+    out->host_bytes = host.total_bytes;
+    out->gpu_bytes = gpu.total_bytes;
+    out->usable_bytes = ledger_limit_bytes(&gpu);
+    out->shared = gpu.host;
+    if (out->usable_bytes > 0) return ATS_OK;
+    return fail(ATS_NO_MEMORY, "device \"%s\" has no memory free", p->rigs[SIDE_GPU].b->name);
+}
+
+static ats_status time_pair(struct pair *p) {
+    TRY(open_pair(p));
+    TRY(build_chain(p));
+    TRY(time_link(p));
+    TRY(measure_step(p->m));
+    TRY(time_switches(p));
+    TRY(measure_step(p->m));
+    TRY(time_interference(p));
+    TRY(measure_step(p->m));
+    return read_memory(p);
+}
+
+ats_status measure_links(struct measure *m) {
+    struct pair *p = ARENA_NEW(m->arena, struct pair);
+    p->m = m;
+    p->op = (struct graph_op){.kind = OP_MATMUL, .n_in = 1, .weight = 0, .bias = -1};
+    p->op.block = p->op.layer = -1;
+    p->op.p.matmul.math = MATH_Q8;
+    ats_status status = time_pair(p);
+    close_pair(p);
+    return status;
+}
