@@ -189,6 +189,28 @@ ATS_API ATS_MUST_CHECK ats_status ats_simulate(const ats_simulation *s, char **j
  * or half the bus would change; what given homes cost. Answer and errors as above. */
 ATS_API ATS_MUST_CHECK ats_status ats_explain(const ats_simulation *s, char **json);
 
+/* What this machine needs for a model's operators, measured: a profile, which
+ * ats_simulation.machine reads. Kept in the user's cache directory for these devices, threads and
+ * operators. */
+typedef struct ats_profiling {
+    const char *model;   /* as for ats_simulation */
+    const char *devices; /* "cpu,vulkan": one processor, at most one GPU; NULL: what there is */
+    int n_threads;       /* 0: one for each fast core */
+    bool quick;          /* fewer token counts, shares and depths; a whole profile does as well */
+    bool force;          /* measure even if there is one */
+    ats_progress_fn *progress; /* steps */
+    void *progress_user;
+} ats_profiling;
+ATS_API void ats_profiling_default(ats_profiling *p);
+/* *json owned (ats_free): "path", "measured" (now, or was kept), "seconds", "cpu", "gpu" (null:
+ * none), and "profile", what stands in the file. A kept file that is broken or of something else is
+ * measured again, one that cannot be written is told in "path": null. Errors: BAD_ARGUMENT,
+ * BAD_FILE, UNSUPPORTED, NO_MEMORY, DEVICE, CANCELLED. */
+ATS_API ATS_MUST_CHECK ats_status ats_profile(const ats_profiling *p, char **json);
+/* The file of a kept profile, with a GPU in it, that fits; NULL: there is none. Owned (ats_free).
+ * Measures nothing. */
+ATS_API char *ats_profile_find(const ats_profiling *p);
+
 typedef struct ats_stats {
     uint64_t load_ns;                      /* ats_engine_open, whole */
     uint64_t n_prefill_tokens, prefill_ns; /* rounds of more than one token a session */

@@ -210,8 +210,35 @@ static int print_plan(struct app *app, json_t *o) {
     return code;
 }
 
+/* A plan that the user makes: rules, a file, or an order that tests want. */
+static bool by_hand(const struct flags *f) {
+    static const enum flag_id hands[] = {
+        FLAG_GPU_LAYERS, FLAG_OVERRIDE_TENSOR, FLAG_CPU_MOE,   FLAG_N_CPU_MOE,
+        FLAG_PLAN,       FLAG_SAVE_PLAN,       FLAG_PLAN_SEED, FLAG_DEVICE};
+    for (size_t i = 0; i < COUNT_OF(hands); i++)
+        if (flag_given(f, hands[i])) return true;
+    return false;
+}
+
+/* The machine to plan for: a described one, or this one if it was measured for the model. NULL:
+ * neither. In the arena. */
+static const char *find_machine(struct app *app) {
+    const struct flags *f = &app->flags;
+    ats_profiling p;
+    if (flag_text(f, FLAG_SIM_MACHINE)) return flag_text(f, FLAG_SIM_MACHINE);
+    if (by_hand(f) || app_find_model(app) != ATS_OK) return NULL;
+    ats_profiling_default(&p);
+    p.model = app->model;
+    p.n_threads = flag_int(f, FLAG_THREADS);
+    char *path = ats_profile_find(&p);
+    const char *machine = path ? arena_strdup(&app->arena, path) : NULL;
+    ats_free(path);
+    return machine;
+}
+
 int cmd_plan(struct app *app) {
-    if (flag_text(&app->flags, FLAG_SIM_MACHINE)) return explain_plan(app);
+    const char *machine = find_machine(app);
+    if (machine) return explain_plan(app, machine);
     ats_options options;
     ats_engine *engine = NULL;
     json_t *o = NULL;

@@ -156,13 +156,13 @@ static int print(struct app *app, json_t *o) {
     return code;
 }
 
-static void fill(struct app *app, ats_simulation *s) {
+static void fill(struct app *app, const char *machine, ats_simulation *s) {
     const struct flags *f = &app->flags;
     ats_options rules; /* as for an engine */
     app_engine_options(app, &rules);
     ats_simulation_default(s);
     s->model = app->model;
-    s->machine = flag_text(f, FLAG_SIM_MACHINE);
+    s->machine = machine;
     s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
     s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
@@ -177,14 +177,14 @@ static void fill(struct app *app, ats_simulation *s) {
     s->diff = flag_text(f, FLAG_PLAN_DIFF);
 }
 
-int explain_plan(struct app *app) {
+int explain_plan(struct app *app, const char *machine) {
     ats_simulation s;
     char *text = NULL;
     json_t *o = NULL;
     ats_status status = app_find_model(app);
     if (status == ATS_OK) status = app_check_rules(app);
     if (status == ATS_OK) {
-        fill(app, &s);
+        fill(app, machine, &s);
         status = ats_explain(&s, &text);
     }
     if (status == ATS_OK) status = json_parse(text, strlen(text), &o);

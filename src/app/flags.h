@@ -17,6 +17,7 @@ enum command_id {
     CMD_TOKENIZE,
     CMD_LOGITS,
     CMD_SIMULATE,
+    CMD_PROFILE,
     CMD_DOCTOR,
     CMD_COMPLETION,
     CMD_MAN,
@@ -173,6 +174,9 @@ enum flag_id {
     FLAG_SIM_HIT,
     FLAG_SIM_ABLATION,
     FLAG_PLAN_DIFF,
+    /* profile */
+    FLAG_PROFILE_QUICK,
+    FLAG_PROFILE_FORCE,
     N_FLAGS
 };
 

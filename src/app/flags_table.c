@@ -14,8 +14,9 @@
 #define MAN    CMD_BIT(CMD_MAN)
 #define VERS   CMD_BIT(CMD_VERSION)
 #define PLAN   CMD_BIT(CMD_PLAN)
+#define PROF   CMD_BIT(CMD_PROFILE)
 #define ENGINE (RUN | BENCH | PPL | LOGITS | PLAN) /* what computes, or could */
-#define REPORT (ENGINE | INSP | TOK | SIM | DOCTOR)
+#define REPORT (ENGINE | INSP | TOK | SIM | PROF | DOCTOR)
 #define ALL    (REPORT | COMPL | MAN | VERS)
 
 #define THREADS_MAX 512
@@ -146,6 +147,20 @@ const struct command commands[N_COMMANDS] = {
                         "atsinfer simulate model.gguf --machine my.json --granularity layer "
                         "--transfer none  # what others do",
         },
+    [CMD_PROFILE] =
+        {
+            .name = "profile",
+            .positional = "[MODEL]",
+            .n_positional = 1,
+            .summary = "measure this machine for a model",
+            .about = "Times the model's operators on the processor and on a GPU, the link between "
+                     "them, what a change of device costs and what they lose to each other. Only "
+                     "the header of the model is read. The result is kept in the cache directory; "
+                     "plan uses it from then on.",
+            .examples = "atsinfer profile model.gguf  # on the processor and the best GPU\n"
+                        "atsinfer profile model.gguf --device cpu,vulkan0 --quick\n"
+                        "atsinfer profile model.gguf --force --json",
+        },
     [CMD_DOCTOR] =
         {
             .name = "doctor",
@@ -200,7 +215,8 @@ const char *const flag_group_titles[N_GROUPS] = {
 const struct flag flag_table[N_FLAGS] = {
     /* model */
     [FLAG_MODEL] = {.names = {"-m", "--model"}, .value = "FILE", .kind = FLAG_TEXT,
-                    .group = GROUP_MODEL, .commands = ENGINE | INSP | TOK | SIM, .takes_file = true,
+                    .group = GROUP_MODEL, .commands = ENGINE | INSP | TOK | SIM | PROF,
+                    .takes_file = true,
                     .llama_env = "MODEL",
                     .help = "GGUF file (any part, if it is split); without it the model that "
                             "./demo fetched"},
@@ -222,8 +238,8 @@ const struct flag flag_table[N_FLAGS] = {
                           .max = BATCH_MAX, .llama_env = "UBATCH",
                           .help = "the same as -b; the smaller of the two counts"},
     [FLAG_THREADS] = {.names = {"-t", "--threads"}, .value = "N", .kind = FLAG_INTEGER,
-                      .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 0,
-                      .max = THREADS_MAX, .default_value = "0", .llama_env = "THREADS",
+                      .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN | PROF,
+                      .min = 0, .max = THREADS_MAX, .default_value = "0", .llama_env = "THREADS",
                       .help = "threads; 0: one for each fast core this process may use"},
     [FLAG_THREADS_BATCH] = {.names = {"-tb", "--threads-batch"}, .value = "N",
                             .kind = FLAG_INTEGER, .group = GROUP_COMPUTE, .commands = ENGINE,
@@ -252,7 +268,8 @@ const struct flag flag_table[N_FLAGS] = {
                            "activations everywhere, slower; bf16: as q8, and BF16 weights with "
                            "activations rounded to bf16"},
     [FLAG_DEVICE] = {.names = {"-dev", "--device"}, .value = "LIST", .kind = FLAG_TEXT,
-                     .group = GROUP_COMPUTE, .commands = ENGINE, .llama_env = "DEVICE",
+                     .group = GROUP_COMPUTE, .commands = ENGINE | PROF,
+                     .llama_env = "DEVICE",
                      .help = "devices to compute on, separated by commas: cpu, vulkan, or a name that "
                              "doctor lists (default: cpu)"},
     [FLAG_GPU_LAYERS] = {.names = {"-ngl", "--gpu-layers", "--n-gpu-layers"}, .value = "N",
@@ -614,4 +631,12 @@ const struct flag flag_table[N_FLAGS] = {
                         .takes_file = true,
                         .help = "with --machine: compare with the plan of a file, or with the best "
                                 "one by layer, expert, tensor or shard"},
+
+    /* profile */
+    [FLAG_PROFILE_QUICK] = {.names = {"--quick"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
+                            .commands = PROF,
+                            .help = "fewer token counts, shares and depths"},
+    [FLAG_PROFILE_FORCE] = {.names = {"--force"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,
+                            .commands = PROF, .only_here = true,
+                            .help = "measure again, even if there is a profile"},
 };

@@ -70,6 +70,8 @@ static int run_command(struct app *app) {
         return cmd_logits(app);
     case CMD_SIMULATE:
         return cmd_simulate(app);
+    case CMD_PROFILE:
+        return cmd_profile(app);
     case CMD_DOCTOR:
         return cmd_doctor(app);
     case CMD_COMPLETION:

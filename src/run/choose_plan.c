@@ -68,7 +68,7 @@ static char *file_device_list(ats_engine *e) {
     return copy;
 }
 
-static bool has_real_gpu(void) {
+bool choose_has_gpu(void) {
     struct backend_device_info found[16];
     bool real = false;
     int n = backend_list_devices(found, COUNT_OF(found));
@@ -99,7 +99,7 @@ static char *device_list(ats_engine *e) {
                             strncmp(o->devices, "sim", 3) == 0 ? "sim:cpu" : "cpu", o->devices);
     if (e->choice.file) return file_device_list(e);
     bool wants_gpu = has_rules(o) && !wants_none(o);
-    return arena_strdup(&e->arena, wants_gpu && has_real_gpu() ? "cpu,vulkan" : "cpu");
+    return arena_strdup(&e->arena, wants_gpu && choose_has_gpu() ? "cpu,vulkan" : "cpu");
 }
 
 ats_status choose_devices(ats_engine *e) {

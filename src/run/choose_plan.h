@@ -24,6 +24,8 @@ MUST_CHECK ats_status choice_check(const char *plan, const char *gpu_layers, int
 /* Reads a plan's file; messages begin with its path. Owned (plan_file_close). */
 MUST_CHECK ats_status choice_read_file(const char *path, struct plan_file **out);
 
+/* There is a GPU that is no software. */
+bool choose_has_gpu(void);
 /* Before the devices are opened: the options of the plan are checked, device_names filled in. */
 MUST_CHECK ats_status choose_devices(ats_engine *e);
 /* After: e->plan, e->choice and e->ledger, which has been checked. A GPU that gets nothing is

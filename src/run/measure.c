@@ -158,6 +158,18 @@ static ats_status measure_all(struct measure *m) {
     return profile_finish(p, "what was measured");
 }
 
+ats_status measure_keys(struct arena *arena, const struct model *model, int n_ctx,
+                        struct profile **out) {
+    const struct measure_options o = {.n_ctx = n_ctx};
+    struct measure m = {.arena = arena, .model = model, .o = &o};
+    struct items *items;
+    *out = m.p = ARENA_NEW(arena, struct profile);
+    m.p->name = m.p->key = "";
+    TRY(list_items(&m, &items));
+    choose_keys(&m, items, ARENA_ARRAY(arena, int, items->n_items));
+    return ATS_OK;
+}
+
 ats_status measure_profile(struct arena *arena, const struct model *model,
                            const struct measure_options *options, struct profile **out) {
     struct measure m = {.arena = arena, .model = model, .o = options};

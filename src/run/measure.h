@@ -3,7 +3,7 @@
  * through the backend interface: every operator that is placed, on a processor and on a GPU, the
  * link between them, what a change of device costs, and what they lose to each other. Weights are
  * made up, so that the header of the model's file is enough. Runs for seconds; opens devices of its
- * own. Called by profile_cache.c.
+ * own. Called by profiling.c.
  */
 #pragma once
 
@@ -24,6 +24,9 @@ struct measure_options {
     void *progress_user;
 };
 
+/* The operators that would be measured, each key once, without times. Everything in the arena. */
+MUST_CHECK ats_status measure_keys(struct arena *arena, const struct model *model, int n_ctx,
+                                   struct profile **out);
 /* Everything in the arena; name and key are the caller's to set. A time that is zero, not finite or
  * longer than a minute is measured again, then refused. Errors: CANCELLED; DEVICE for what cannot
  * be a time, naming the operator; those of the backends. */

@@ -272,6 +272,34 @@ ats_status ats_explain(const ats_simulation *s, char **json) {
     return ATS_OK;
 }
 
+void ats_profiling_default(ats_profiling *p) {
+    *p = (ats_profiling){0};
+}
+
+ats_status ats_profile(const ats_profiling *p, char **json) {
+    TRY(fake_open_fails(p->model));
+    if (p->progress && !p->progress(p->progress_user, "measuring", 1, 2))
+        return fail(ATS_CANCELLED, "measuring was cancelled");
+    struct buf text = {0};
+    buf_printf(&text,
+               "{\"path\":%s,\"measured\":%s,\"seconds\":1.5,\"cpu\":\"cpu\",\"gpu\":\"%s\","
+               "\"profile\":{\"name\":\"\\u001b[31mfake\",\"link\":{\"up_pinned\":24e9,"
+               "\"kappa_up\":3e-5},\"tokens\":[1,512],\"items\":[{\"op\":\"matmul\","
+               "\"types\":[\"Q4_K\"],\"dims\":[4096,2048],\"cpu\":{\"work\":[[0.001,0.1],"
+               "[0.002,0.4]]},\"gpu\":{\"work\":[[0.0001,0.01],[0.0002,0.04]]}}]}}",
+               p->force ? "null" : "\"/c/profile.json\"", p->force ? "true" : "false",
+               p->devices ? p->devices
+               : p->quick ? "quick"
+                          : "whole");
+    *json = buf_take(&text);
+    return ATS_OK;
+}
+
+/* The model profiled.gguf was measured. */
+char *ats_profile_find(const ats_profiling *p) {
+    return strcmp(p->model, "profiled.gguf") == 0 ? xstrdup("/c/profile.json") : NULL;
+}
+
 char *ats_machine_describe(void) {
     return xstrdup("{\"cpu\":{\"model\":\"Fake CPU\",\"features\":\"avx2 fma\",\"isa\":\"avx2\","
                    "\"cores_usable\":4,\"cores_fast\":3,\"threads_default\":3},"

@@ -48,9 +48,9 @@ static void without_arguments_there_is_short_help(void **state) {
 
 static void every_command_has_help_even_with_a_broken_environment(void **state) {
     (void)state;
-    static const char *const names[] = {
-        "run",      "chat",   "bench",  "perplexity", "plan", "inspect", "tokenize",
-        "simulate", "logits", "doctor", "completion", "man",  "version", "help"};
+    static const char *const names[] = {"run",     "chat",       "bench",    "perplexity", "plan",
+                                        "inspect", "tokenize",   "simulate", "profile",    "logits",
+                                        "doctor",  "completion", "man",      "version",    "help"};
     spawn_env("ATSINFER_THREADS=broken");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         SPAWN(&s, NULL, names[i], "--help");
@@ -731,6 +731,30 @@ static void given_homes_reach_the_planner(void **state) {
     assert_has(&s.err, "exclude each other");
 }
 
+static void profile_measures_and_plan_uses_it(void **state) {
+    (void)state;
+    SPAWN(&s, NULL, "profile", "m.gguf", "--device", "cpu,vulkan");
+    assert_int_equal(s.code, 0);
+    assert_has(&s.out, "kept before: /c/profile.json\n");
+    assert_has(&s.out, "weights up, pinned        24.0 GB/s\n");
+    assert_has(&s.out, "CPU to GPU                30.0 us\n");
+    assert_has(&s.out,
+               "matmul Q4_K 4096 x 2048             2000.0      200.0   400000.0    40000.0");
+    assert_lacks(&s.out, "\x1b");
+    SPAWN(&s, NULL, "profile", "m.gguf", "--force");
+    assert_has(&s.out, "measured in 1.5 s, not kept\n");
+    SPAWN(&s, NULL, "profile", "m.gguf", "--quick", "--json");
+    json_t *o = answer("profile");
+    assert_string_equal(json_string_value(test_json_get(o, "gpu")), "quick");
+    json_decref(o);
+    SPAWN(&s, NULL, "profile", "alien.gguf");
+    assert_int_equal(s.code, 4);
+    SPAWN(&s, NULL, "plan", "profiled.gguf");
+    assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
+    SPAWN(&s, NULL, "plan", "profiled.gguf", "-ngl", "3");
+    assert_lacks(&s.out, "limit of a blocks");
+}
+
 static void doctor_shows_the_machine(void **state) {
     (void)state;
     SPAWN(&s, NULL, "doctor");
@@ -780,6 +804,7 @@ int main(void) {
         cmocka_unit_test(tokenize_goes_both_ways),
         cmocka_unit_test(inspect_shows_a_file),
         cmocka_unit_test(simulate_tells_speeds_and_limits),
+        cmocka_unit_test(profile_measures_and_plan_uses_it),
         cmocka_unit_test(plan_explains_a_described_machine),
         cmocka_unit_test(given_homes_reach_the_planner),
         cmocka_unit_test(two_plans_are_compared),
