@@ -229,6 +229,7 @@ static const char *find_machine(struct app *app) {
     if (by_hand(f) || app_find_model(app) != ATS_OK) return NULL;
     ats_profiling_default(&p);
     p.model = app->model;
+    p.devices = flag_text(f, FLAG_DEVICE);
     p.n_threads = flag_int(f, FLAG_THREADS);
     char *path = ats_profile_find(&p);
     const char *machine = path ? arena_strdup(&app->arena, path) : NULL;

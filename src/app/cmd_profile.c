@@ -57,7 +57,7 @@ static void add_link(struct buf *out, const json_t *profile) {
         buf_printf(out, "%-22s %7.0f %%\n", speeds[i][1], 100 * real_of(speed, speeds[i][0]));
 }
 
-/* "matmul Q4_K 4096 x 2048" */
+/* "matmul Q4_K 4096 x 2048"; "..., cols": divided along those. */
 static void add_operator(struct buf *out, const json_t *item) {
     const json_t *types = json_object_get(item, "types"), *dims = json_object_get(item, "dims");
     struct buf name = {0};
@@ -68,6 +68,8 @@ static void add_operator(struct buf *out, const json_t *item) {
     }
     for (size_t i = 0; i < json_array_size(dims); i++)
         buf_printf(&name, "%s%.0f", i ? " x " : " ", json_number_value(json_array_get(dims, i)));
+    const char *axis = json_string_value(json_object_get(item, "axis"));
+    if (axis && strcmp(axis, "cols") == 0) buf_add_str(&name, ", cols");
     buf_printf(out, "%-32s", buf_str(&name));
     buf_free(&name);
 }

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "run/measure_internal.h"
 
-enum { MAX_STEPS = 256, SHORT_STEPS = 2, SHORT_TOKENS = 128, MAX_CACHES = 8, BUFFERS = 6 };
+enum { MAX_STEPS = 256, MAX_GPU_STEPS = 64, SOME_STEPS = 16, FEW_STEPS = 2 };
+enum { MAX_CACHES = 8, BUFFERS = 6 };
 static const int64_t buffer_most_bytes = 64 << 20; /* of a value in work memory */
 /* What a device cannot compute is told to take this often as long as on the processor. */
 static const double lacking = 1e3;
@@ -221,7 +223,7 @@ static ats_status open_caches(struct bench *b, int n_heads, int depth) {
     l.n_pages = ((depth + b->rig.limits.n_tokens - 1) >> KV_PAGE_TOKENS_LOG2) + 1;
     int64_t read = (int64_t)(kv_layout_bytes(&l) / (size_t)l.n_pages) *
                    max_i64(1, depth >> KV_PAGE_TOKENS_LOG2);
-    int n = (int)min_i64(MAX_CACHES, depth ? 1 + b->m->cold_bytes / read : SHORT_STEPS);
+    int n = (int)min_i64(MAX_CACHES, depth ? 1 + b->m->cold_bytes / read : FEW_STEPS);
     for (b->n_kvs = 0; b->n_kvs < n; b->n_kvs++)
         TRY(d->fn->kv_open(d, &l, &b->kvs[b->n_kvs]));
     for (int i = 0; i < l.n_pages; i++) {
@@ -254,49 +256,67 @@ static double amount(const struct bench *b, int T, int depth) {
     return b->item->has_kv ? T * (depth + (T + 1) / 2.0) : T;
 }
 
+/* Segments of the same steps: all of them, some, two. */
+enum { N_LENGTHS = 3 };
+struct lengths {
+    struct backend_segment *segments[N_LENGTHS];
+    int n_steps[N_LENGTHS]; /* falling */
+};
+
+/* The longest that is done in time. What takes long by itself is bound by its arithmetic, and does
+ * not mind what is in the caches. */
+static int choose_length(const struct lengths *l, double step_wall_s, double most_s) {
+    int i = 0;
+    while (i < N_LENGTHS - 1 && step_wall_s * l->n_steps[i] > most_s)
+        i++;
+    return i;
+}
+
 /* A row over the profile's tokens. What would take long, or does not fit, is told from the largest
  * that was measured: there arithmetic is the limit, and grows with the tokens. */
-static ats_status time_tokens(struct bench *b, struct backend_segment *const segments[2],
-                              const int n_steps[2], int depth, double *row) {
+static ats_status time_tokens(struct bench *b, const struct lengths *l, int depth, double *row) {
     const struct profile *p = b->m->p;
-    double most_s = b->m->o->quick ? 0.1 : 0.4;
+    const double most_s = b->m->o->quick ? 0.01 : 0.03;
+    double step_wall_s, seconds;
+    rig_round(&b->rig, 1, depth);
+    b->rig.run.state_in = STATE_NONE;
+    uint64_t begin = clock_ns();
+    TRY(rig_run(&b->rig, l->segments[N_LENGTHS - 1], &seconds));
+    step_wall_s = (double)(clock_ns() - begin) * 1e-9 / l->n_steps[N_LENGTHS - 1];
     bool stop = false;
-    b->rig.wall_s = 0;
     for (int t = 0; t < p->n_tokens; t++) {
-        int which = p->tokens[t] >= SHORT_TOKENS;
         double more =
             t > 0 ? amount(b, p->tokens[t], depth) / amount(b, p->tokens[t - 1], depth) : 1;
-        double wall_s = b->rig.wall_s * more;
-        if (t > 0 && which && p->tokens[t - 1] < SHORT_TOKENS)
-            wall_s *= (double)n_steps[1] / n_steps[0];
-        stop |= t >= b->n_fit || wall_s > most_s;
+        int length = choose_length(l, step_wall_s * more, most_s);
+        stop |= t >= b->n_fit || (t > 0 && step_wall_s * more > 4 * most_s);
         if (stop) {
             row[t] = row[t - 1] * more;
             continue;
         }
         rig_round(&b->rig, p->tokens[t], depth);
-        b->rig.run.state_in = t == 0 ? STATE_NONE : 0;
-        TRY(rig_time(&b->rig, segments[which], n_steps[which], b->what, &row[t]));
+        TRY(rig_time(&b->rig, l->segments[length], l->n_steps[length], b->what, &row[t]));
+        step_wall_s = b->rig.wall_s / l->n_steps[length];
     }
     return ATS_OK;
 }
 
 static ats_status time_units(struct bench *b, int units, int depth, double *row) {
     struct backend *d = b->rig.b;
-    struct backend_segment *segments[2] = {NULL, NULL};
     int64_t bytes = units_bytes(b, units), pool = (int64_t)b->m->pool_bytes;
     if (bytes > pool) return fail(ATS_NO_MEMORY, "%.60s is too large to be measured", b->what);
     int n = MAX_CACHES;
-    if (bytes)
-        n = (int)min_i64(MAX_STEPS, min_i64(pool / bytes, 1 + (b->m->cold_bytes - 1) / bytes));
-    int n_steps[2] = {n, min_int(n, SHORT_STEPS)};
+    if (bytes) {
+        n = d->gpu ? MAX_GPU_STEPS : MAX_STEPS; /* there each has to be loaded */
+        n = (int)min_i64(n, min_i64(pool / bytes, 1 + (b->m->cold_bytes - 1) / bytes));
+    }
+    struct lengths l = {.n_steps = {n, min_int(n, SOME_STEPS), min_int(n, FEW_STEPS)}};
     ats_status status = open_memory(b, units, depth);
     if (status == ATS_OK) status = make_steps(b, units, n);
-    for (int i = 0; i < 2 && status == ATS_OK; i++)
-        status = d->fn->segment_build(d, b->steps, n_steps[i], &segments[i]);
-    if (status == ATS_OK) status = time_tokens(b, segments, n_steps, depth, row);
-    for (int i = 0; i < 2; i++)
-        if (segments[i]) d->fn->segment_free(d, segments[i]);
+    for (int i = 0; i < N_LENGTHS && status == ATS_OK; i++)
+        status = d->fn->segment_build(d, b->steps, l.n_steps[i], &l.segments[i]);
+    if (status == ATS_OK) status = time_tokens(b, &l, depth, row);
+    for (int i = 0; i < N_LENGTHS; i++)
+        if (l.segments[i]) d->fn->segment_free(d, l.segments[i]);
     close_caches(b);
     return status;
 }

@@ -739,7 +739,7 @@ static void profile_measures_and_plan_uses_it(void **state) {
     assert_has(&s.out, "weights up, pinned        24.0 GB/s\n");
     assert_has(&s.out, "CPU to GPU                30.0 us\n");
     assert_has(&s.out,
-               "matmul Q4_K 4096 x 2048             2000.0      200.0   400000.0    40000.0");
+               "matmul Q4_K 4096 x 2048              2000.0      200.0   400000.0    40000.0");
     assert_lacks(&s.out, "\x1b");
     SPAWN(&s, NULL, "profile", "m.gguf", "--force");
     assert_has(&s.out, "measured in 1.5 s, not kept\n");

@@ -38,6 +38,17 @@ static const char shape[] =
 
 static struct gguf *file;
 static struct model *model;
+static struct arena arena; /* of what all tests read */
+static struct profile *measured;
+
+static struct measure_options quick(void) {
+    return (struct measure_options){.cpu = sides[0].name,
+                                    .gpu = sides[1].name,
+                                    .n_threads = 1,
+                                    .quick = true,
+                                    .n_ctx = 4096,
+                                    .cold_bytes = 1 << 20};
+}
 
 static int open_model(void **state) {
     (void)state;
@@ -49,23 +60,17 @@ static int open_model(void **state) {
     fclose(f);
     TEST_OK(shape_open(path, &file));
     TEST_OK(model_open(file, &(struct model_options){.planning = true, .row_group = 16}, &model));
+    struct measure_options o = quick();
+    TEST_OK(measure_profile(&arena, model, &o, &measured));
     return 0;
 }
 
 static int close_model(void **state) {
     (void)state;
+    arena_free(&arena);
     model_close(model);
     gguf_close(file);
     return 0;
-}
-
-static struct measure_options quick(void) {
-    return (struct measure_options){.cpu = sides[0].name,
-                                    .gpu = sides[1].name,
-                                    .n_threads = 1,
-                                    .quick = true,
-                                    .n_ctx = 4096,
-                                    .cold_bytes = 1 << 20};
 }
 
 static void near(const char *what, double value, double expected, double part) {
@@ -103,10 +108,7 @@ static void check_item(const struct profile *p, const struct profile_item *item,
 
 static void profile_is_what_the_devices_cost(void **state) {
     (void)state;
-    struct arena arena = {0};
-    struct measure_options o = quick();
-    struct profile *p;
-    TEST_OK(measure_profile(&arena, model, &o, &p));
+    const struct profile *p = measured;
     int n_matmul = 0, n_attention = 0, n_experts = 0;
     for (int i = 0; i < p->n_items; i++) {
         n_matmul += strcmp(p->items[i].key.op, "matmul") == 0;
@@ -124,15 +126,11 @@ static void profile_is_what_the_devices_cost(void **state) {
     assert_int_equal(p->n_depths, 2);
     for (int s = 0; s < N_SIDES; s++)
         near("op", 1e9 * p->op_s[s], sides[s].step_ns, 0.01);
-    arena_free(&arena);
 }
 
 static void links_and_switches_are_what_they_cost(void **state) {
     (void)state;
-    struct arena arena = {0};
-    struct measure_options o = quick();
-    struct profile *p;
-    TEST_OK(measure_profile(&arena, model, &o, &p));
+    const struct profile *p = measured;
     near("up", p->link.up_pinned * 1e-9, 25, 0.01);
     near("staged", p->link.up_staged * 1e-9, 25, 0.01);
     near("kappa up", 1e9 * p->link.kappa_up_s, 5000, 0.03);
@@ -143,25 +141,24 @@ static void links_and_switches_are_what_they_cost(void **state) {
     near("gpu", (double)p->gpu_bytes, 8192.0 * 1048576, 0);
     assert_true(p->usable_bytes > 0 && p->usable_bytes < p->gpu_bytes && !p->shared);
     assert_true(p->dram_bytes < 55e9 && p->vram_bytes < 330e9 && p->vram_bytes > 100e9);
-    arena_free(&arena);
 }
 
 /* Written and read again it is the same, so it passes the checks of files. */
 static void profile_passes_the_checks_of_files(void **state) {
     (void)state;
-    struct arena arena = {0};
+    struct arena own = {0};
     struct measure_options o = quick();
     struct profile *p, *again;
     o.gpu = NULL;
-    TEST_OK(measure_profile(&arena, model, &o, &p));
+    TEST_OK(measure_profile(&own, model, &o, &p));
     p->name = "here";
     json_t *json = profile_to_json(p);
-    TEST_OK(profile_from_json(&arena, json, "test", &again));
+    TEST_OK(profile_from_json(&own, json, "test", &again));
     assert_int_equal(again->n_items, p->n_items);
     for (int i = 0; i < p->n_items; i++)
         assert_non_null(profile_find(again, &p->items[i].key));
     json_decref(json);
-    arena_free(&arena);
+    arena_free(&own);
 }
 
 static uint64_t last_done, last_total;
@@ -174,26 +171,26 @@ static bool stop_at_three(void *user, uint64_t done, uint64_t total) {
 
 static void measuring_can_be_cancelled(void **state) {
     (void)state;
-    struct arena arena = {0};
+    struct arena own = {0};
     struct measure_options o = quick();
     struct profile *p;
     o.progress = stop_at_three;
-    TEST_STATUS(measure_profile(&arena, model, &o, &p), ATS_CANCELLED);
+    TEST_STATUS(measure_profile(&own, model, &o, &p), ATS_CANCELLED);
     assert_null(p);
     assert_int_equal(last_done, 3);
     assert_int_equal(last_total, 8 * 2 + 3);
-    arena_free(&arena);
+    arena_free(&own);
 }
 
 static void devices_that_are_not_there_are_refused(void **state) {
     (void)state;
-    struct arena arena = {0};
+    struct arena own = {0};
     struct measure_options o = quick();
     struct profile *p;
     o.gpu = "sim:none";
-    TEST_STATUS(measure_profile(&arena, model, &o, &p), ATS_UNSUPPORTED);
+    TEST_STATUS(measure_profile(&own, model, &o, &p), ATS_UNSUPPORTED);
     TEST_ERROR_HAS("sim:none");
-    arena_free(&arena);
+    arena_free(&own);
 }
 
 int main(void) {
