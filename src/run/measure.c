@@ -49,7 +49,7 @@ static int64_t largest_weight(const struct items *items) {
     return most;
 }
 
-/* See make-up of weights in measure_rig.c. All bytes are 0x30 to 0x3f: whatever type they are taken
+/* All bytes are 0x30 to 0x3f: whatever type they are taken
  * for, its floats are ordinary numbers, none denormal or infinite. */
 static ats_status open_pool(struct measure *m, const struct items *items) {
     struct memory_info memory;

@@ -56,8 +56,9 @@ void rig_round(struct measure_rig *r, int n_tokens, int position);
  * place, else in the device's memory. It goes with the rig. weights_ready is the caller's. */
 MUST_CHECK ats_status rig_weight(struct measure_rig *r, enum dtype type, int n_rows, int n_cols,
                                  int n_experts, int64_t offset, struct backend_weight **out);
-/* Bytes of them, in the pool and, roughly, in any memory. */
-int64_t rig_weight_bytes(enum dtype type, int n_rows, int n_cols, int n_experts);
+/* Bytes of them, in the device's memory or in the pool. */
+int64_t rig_weight_bytes(const struct measure_rig *r, enum dtype type, int n_rows, int n_cols,
+                         int n_experts);
 /* Seconds of a segment's run by the device's own word, of the whole call where it has none. */
 MUST_CHECK ats_status rig_run(struct measure_rig *r, struct backend_segment *s, double *seconds);
 /* The median of several runs of a segment of n_steps steps alike, less its launch: of one step.

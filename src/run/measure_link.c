@@ -265,7 +265,7 @@ static ats_status time_switches(struct pair *p) {
 /* n products of a side, whose weights lie apart. */
 static ats_status build_products(struct pair *p, enum side side, int n) {
     struct measure_rig *r = &p->rigs[side];
-    int64_t bytes = rig_weight_bytes(DTYPE_Q8_0, ROWS, ROWS, 1);
+    int64_t bytes = rig_weight_bytes(r, DTYPE_Q8_0, ROWS, ROWS, 1);
     int64_t places = max_i64(1, (int64_t)p->m->pool_bytes / bytes);
     struct backend_weight *weights[8];
     int n_weights = side == SIDE_GPU ? (int)COUNT_OF(weights) : n; /* it has its own memory */

@@ -96,11 +96,12 @@ static int64_t units_bytes(const struct bench *b, int units) {
     if (b->op.kind == OP_MATMUL) {
         const struct graph_weight *w = weight_of(b, b->op.weight);
         bool rows = b->item->key.axis == AXIS_ROWS;
-        bytes = rig_weight_bytes(w->dtype, rows ? units : w->n_rows, rows ? w->n_cols : units, 1);
+        bytes = rig_weight_bytes(&b->rig, w->dtype, rows ? units : w->n_rows,
+                                 rows ? w->n_cols : units, 1);
     }
     for (int i = 0; b->op.kind == OP_EXPERTS && i < N_EXPERT_WEIGHTS; i++) {
         const struct graph_weight *w = weight_of(b, b->op.p.experts.weights[i]);
-        bytes += rig_weight_bytes(w->dtype, w->n_rows, w->n_cols, units);
+        bytes += rig_weight_bytes(&b->rig, w->dtype, w->n_rows, w->n_cols, units);
     }
     return bytes;
 }
@@ -170,7 +171,7 @@ static ats_status experts_step(struct bench *b, int units, int i, struct step *s
     for (int k = 0; k < N_EXPERT_WEIGHTS; k++) {
         const struct graph_weight *w = weight_of(b, b->op.p.experts.weights[k]);
         TRY(rig_weight(&b->rig, w->dtype, w->n_rows, w->n_cols, units, offset, &s->experts[k]));
-        offset += rig_weight_bytes(w->dtype, w->n_rows, w->n_cols, units);
+        offset += rig_weight_bytes(&b->rig, w->dtype, w->n_rows, w->n_cols, units);
     }
     return ATS_OK;
 }

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/packed.h"
 #include "base/clock.h"
 #include "run/measure_internal.h"
 
@@ -73,29 +72,40 @@ void rig_round(struct measure_rig *r, int n_tokens, int position) {
 
 /* ---- weights ---- */
 
-int64_t rig_weight_bytes(enum dtype type, int n_rows, int n_cols, int n_experts) {
-    size_t one = pack_can(type) ? pack_bytes(type, n_rows, n_cols)
-                                : (size_t)(dtype_row_bytes(type, n_cols) * n_rows);
-    return (int64_t)round_up(one, PACK_ALIGN) * n_experts;
+static struct weight_source plain_source(const struct measure_rig *r, enum dtype type, int n_rows,
+                                         int n_cols, int n_experts) {
+    return (struct weight_source){.name = "a made-up weight",
+                                  .dtype = type,
+                                  .n_rows = n_rows,
+                                  .n_cols = n_cols,
+                                  .n_experts = n_experts,
+                                  .data = r->m->pool,
+                                  .row_bytes = dtype_row_bytes(type, n_cols)};
+}
+
+/* A device that says 0 reads the file's layout where it stands. */
+int64_t rig_weight_bytes(const struct measure_rig *r, enum dtype type, int n_rows, int n_cols,
+                         int n_experts) {
+    struct weight_source s = plain_source(r, type, n_rows, n_cols, n_experts);
+    int64_t bytes = r->b->fn->weight_bytes(r->b, &s);
+    return (int64_t)round_up((size_t)(bytes > 0 ? bytes : weight_source_bytes(&s)), WEIGHT_ALIGN);
 }
 
 /* The processor reads packed weights in the pool. A GPU makes its own, from one row again and
  * again: what matters is where they lie. */
 ats_status rig_weight(struct measure_rig *r, enum dtype type, int n_rows, int n_cols, int n_experts,
                       int64_t offset, struct backend_weight **out) {
-    bool in_place = !r->b->gpu && n_rows > 1;
-    int64_t bytes = rig_weight_bytes(type, n_rows, n_cols, n_experts);
-    struct weight_source s = {.name = "a made-up weight",
-                              .dtype = type,
-                              .n_rows = n_rows,
-                              .n_cols = n_cols,
-                              .n_experts = n_experts,
-                              .data = r->m->pool + (in_place ? offset : 0),
-                              .row_bytes = in_place ? dtype_row_bytes(type, n_cols) : 0,
-                              .packed = in_place && pack_can(type)};
-    s.raw = !r->b->gpu && !s.packed;
+    struct weight_source s = plain_source(r, type, n_rows, n_cols, n_experts);
     REQUIRE(r->n_loaded < RIG_MAX_LOADED);
-    REQUIRE(!in_place || (size_t)(offset + bytes) <= r->m->pool_bytes);
+    if (r->b->gpu || n_rows == 1) {
+        s.row_bytes = 0;
+    } else {
+        int64_t bytes = rig_weight_bytes(r, type, n_rows, n_cols, n_experts);
+        REQUIRE((size_t)(offset + bytes) <= r->m->pool_bytes);
+        s.packed = r->b->fn->weight_bytes(r->b, &s) > 0;
+        s.data = r->m->pool + offset;
+    }
+    s.raw = !r->b->gpu && !s.packed;
     TRY(r->b->fn->weight_load(r->b, &s, out));
     r->loaded[r->n_loaded++] = *out;
     return ATS_OK;
