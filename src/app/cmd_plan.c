@@ -213,8 +213,8 @@ static int print_plan(struct app *app, json_t *o) {
 /* A plan that the user makes: rules, a file, or an order that tests want. */
 static bool by_hand(const struct flags *f) {
     static const enum flag_id hands[] = {
-        FLAG_GPU_LAYERS, FLAG_OVERRIDE_TENSOR, FLAG_CPU_MOE,   FLAG_N_CPU_MOE,
-        FLAG_PLAN,       FLAG_SAVE_PLAN,       FLAG_PLAN_SEED, FLAG_DEVICE};
+        FLAG_GPU_LAYERS, FLAG_OVERRIDE_TENSOR, FLAG_CPU_MOE,  FLAG_N_CPU_MOE,
+        FLAG_PLAN,       FLAG_SAVE_PLAN,       FLAG_PLAN_SEED};
     for (size_t i = 0; i < COUNT_OF(hands); i++)
         if (flag_given(f, hands[i])) return true;
     return false;

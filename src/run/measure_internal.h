@@ -34,7 +34,7 @@ struct measure_rig {
     bool owns_exchange;
     double launch_s; /* of a segment, beside its steps */
     double op_s;     /* of a step that does next to nothing */
-    double wall_s;   /* of the last segment that was timed: one run, by the real clock */
+    double wall_s;   /* of the last segment that was timed: one whole call */
     struct round round;
     struct round_run run;
     int32_t *numbers; /* (3, n_tokens) tokens, positions, rows */

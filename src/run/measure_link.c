@@ -30,8 +30,9 @@ struct pair {
     double products_s[N_SIDES]; /* alone */
     struct step steps[N_SIDES][MAX_PRODUCTS];
     struct backend_segment *chain[N_SIDES][PAIRS];
-    struct step touch; /* a number in the exchange */
-    struct backend_copy *copy;
+    struct step touch;                       /* a number in the exchange */
+    struct backend_copy *copies[MAX_COPIES]; /* of one weight: each is under way once at a time */
+    int n_copies;
     uint64_t copied;   /* timeline of copies */
     uint64_t begin_ns; /* of the last that were submitted */
     double copy_s;     /* alone */
@@ -69,7 +70,8 @@ static void close_pair(struct pair *p) {
         for (int i = 0; i < PAIRS; i++)
             if (p->chain[s][i]) b->fn->segment_free(b, p->chain[s][i]);
         if (p->products[s]) b->fn->segment_free(b, p->products[s]);
-        if (s == SIDE_GPU && p->copy) b->fn->copy_free(b, p->copy);
+        for (int i = 0; s == SIDE_GPU && i < p->n_copies; i++)
+            b->fn->copy_free(b, p->copies[i]);
     }
     rig_close(&p->rigs[SIDE_GPU]);
     rig_close(&p->rigs[SIDE_CPU]);
@@ -106,7 +108,7 @@ static ats_status submit_copies(struct pair *p, int n) {
     struct measure_rig *r = &p->rigs[SIDE_GPU];
     p->begin_ns = r->b->fn->now(r->b);
     for (int i = 0; i < n; i++)
-        TRY(r->b->fn->submit_copy(r->b, p->copy, NULL, 0, ++p->copied));
+        TRY(r->b->fn->submit_copy(r->b, p->copies[i], NULL, 0, ++p->copied));
     struct backend_wait wait = {r->b, p->copied, BACKEND_COPY};
     rig_round(r, 1, 0);
     return r->b->fn->submit(r->b, p->chain[SIDE_GPU][0], &r->round, &wait, 1, ++r->value);
@@ -117,7 +119,7 @@ static ats_status wait_copies(struct pair *p, int n, double *out) {
     struct measure_rig *r = &p->rigs[SIDE_GPU];
     struct backend_times t;
     TRY(r->b->fn->wait(r->b, r->value));
-    if (r->b->fn->copy_times(r->b, p->copy, p->copied, &t))
+    if (r->b->fn->copy_times(r->b, p->copies[n - 1], p->copied, &t))
         *out = (double)(t.end_ns - t.begin_ns) * 1e-9;
     else if (r->b->fn->segment_times(r->b, p->chain[SIDE_GPU][0], &t) && t.begin_ns > p->begin_ns)
         *out = (double)(t.begin_ns - p->begin_ns) * 1e-9 / n;
@@ -142,7 +144,8 @@ static ats_status time_pinned(struct pair *p, double *out) {
     p->rigs[SIDE_GPU].loaded[p->rigs[SIDE_GPU].n_loaded++] = weight;
     TRY(b->fn->weights_ready(b));
     int64_t bytes = b->fn->weight_bytes(b, &s);
-    TRY(b->fn->copy_build(b, &weight, 1, &p->copy));
+    for (; p->n_copies < MAX_COPIES; p->n_copies++)
+        TRY(b->fn->copy_build(b, &weight, 1, &p->copies[p->n_copies]));
     for (int i = 0; i <= REPEATS; i++) { /* the first one for nothing */
         TRY(submit_copies(p, 1));
         TRY(wait_copies(p, 1, &v[i ? i - 1 : 0]));
@@ -349,7 +352,7 @@ static ats_status time_interference(struct pair *p) {
     TRY(beside_median(p, 0, &cpu, &other));
     f->cpu_speed_gpu = speed(p->products_s[SIDE_CPU], cpu);
     f->gpu_speed_cpu = speed(p->products_s[SIDE_GPU], other);
-    if (!p->copy) return ATS_OK;
+    if (!p->n_copies) return ATS_OK;
     /* copies past the products' end for the one, and well before it for the other */
     double fits = p->products_s[SIDE_CPU] / p->copy_s;
     TRY(beside_median(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), &cpu, &other));

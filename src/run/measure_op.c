@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "run/measure_internal.h"
 
 enum { MAX_STEPS = 256, MAX_GPU_STEPS = 64, SOME_STEPS = 16, FEW_STEPS = 2 };
@@ -281,9 +280,9 @@ static ats_status time_tokens(struct bench *b, const struct lengths *l, int dept
     double step_wall_s, seconds;
     rig_round(&b->rig, 1, depth);
     b->rig.run.state_in = STATE_NONE;
-    uint64_t begin = clock_ns();
+    uint64_t begin = b->rig.b->fn->now(b->rig.b);
     TRY(rig_run(&b->rig, l->segments[N_LENGTHS - 1], &seconds));
-    step_wall_s = (double)(clock_ns() - begin) * 1e-9 / l->n_steps[N_LENGTHS - 1];
+    step_wall_s = (double)(b->rig.b->fn->now(b->rig.b) - begin) * 1e-9 / l->n_steps[N_LENGTHS - 1];
     bool stop = false;
     for (int t = 0; t < p->n_tokens; t++) {
         double more =

@@ -139,10 +139,10 @@ ats_status rig_run(struct measure_rig *r, struct backend_segment *s, double *sec
 
 ats_status rig_time(struct measure_rig *r, struct backend_segment *s, int n_steps, const char *what,
                     double *seconds) {
-    uint64_t budget_ns = r->m->o->quick ? 10000000 : 30000000, start = clock_ns();
+    uint64_t budget_ns = r->m->o->quick ? 10000000 : 30000000, start = r->b->fn->now(r->b);
     double v[MAX_REPEATS], warm;
     TRY(rig_run(r, s, &warm));
-    r->wall_s = (double)(clock_ns() - start) * 1e-9;
+    r->wall_s = (double)(r->b->fn->now(r->b) - start) * 1e-9;
     for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         uint64_t begin = clock_ns();
         int n = 0;
