@@ -191,11 +191,7 @@ static void add_layers(struct buf *out, const json_t *tensors) {
 
 static int print_plan(struct app *app, json_t *o) {
     const json_t *plan = json_object_get(o, "plan"), *tensors = json_object_get(plan, "tensors");
-    if (app->json) {
-        json_t *answer = app_json(app);
-        json_object_update_missing(answer, o);
-        return app_print_json(app, answer);
-    }
+    if (app->json) return app_print_told(app, o);
     struct buf out = {0};
     buf_add_str(&out, "plan: ");
     add_text(&out, json_object_get(plan, "how"));

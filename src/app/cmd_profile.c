@@ -102,11 +102,7 @@ static void add_items(struct buf *out, const json_t *profile) {
 }
 
 static int print(struct app *app, json_t *o) {
-    if (app->json) {
-        json_t *answer = app_json(app);
-        json_object_update_missing(answer, o);
-        return app_print_json(app, answer);
-    }
+    if (app->json) return app_print_told(app, o);
     struct buf out = {0};
     const json_t *profile = json_object_get(o, "profile");
     add_head(&out, o);

@@ -132,11 +132,7 @@ MUST_CHECK static ats_status write_trace(const char *path, json_t *o) {
 }
 
 static int print(struct app *app, json_t *o) {
-    if (app->json) {
-        json_t *answer = app_json(app);
-        json_object_update_missing(answer, o);
-        return app_print_json(app, answer);
-    }
+    if (app->json) return app_print_told(app, o);
     struct buf out = {0};
     add_report(&out, o);
     const json_t *ablation = json_object_get(o, "ablation");

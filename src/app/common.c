@@ -129,6 +129,12 @@ int app_print_json(struct app *app, json_t *object) {
     return code;
 }
 
+int app_print_told(struct app *app, json_t *told) {
+    json_t *answer = app_json(app);
+    json_object_update_missing(answer, told);
+    return app_print_json(app, answer);
+}
+
 /* --------------------------------------------------------------------------------------- engine */
 
 #define DEMO_MODEL "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -46,6 +46,8 @@ int app_print(struct app *app, const char *bytes, size_t n);
 json_t *app_json(const struct app *app);
 /* Prints the object on one line and drops it; returns the exit code. */
 int app_print_json(struct app *app, json_t *object);
+/* The same with the keys of what the library told (borrowed). */
+int app_print_told(struct app *app, json_t *told);
 
 /* The model: positional argument or -m, environment, configuration, the one ./demo fetched. */
 MUST_CHECK ats_status app_find_model(struct app *app);

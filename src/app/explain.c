@@ -136,11 +136,7 @@ static void add_items(struct buf *out, const json_t *o) {
 }
 
 static int print(struct app *app, json_t *o) {
-    if (app->json) {
-        json_t *answer = app_json(app);
-        json_object_update_missing(answer, o);
-        return app_print_json(app, answer);
-    }
+    if (app->json) return app_print_told(app, o);
     struct buf out = {0};
     add_memory(&out, o);
     add_cost(&out, o);

@@ -239,7 +239,8 @@ struct backend_vtable {
     void (*copy_free)(struct backend *b, struct backend_copy *c);
     /* Runs c after all waits, then sets the timeline of copies to `value`. A segment that is waited
      * for was submitted before, and the copy before the segment that waits for it: so one queue
-     * does for both. Returns at once. It may end in a later round. */
+     * does for both. Returns at once. It may end in a later round; at most two runs of c are under
+     * way at a time. */
     ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value);
     /* Returns when the timeline of segments has reached value, or with the error that stopped it.

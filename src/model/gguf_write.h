@@ -59,8 +59,8 @@ void gguf_put_tensor(struct gguf_writer *w, const char *name, enum dtype type, i
 MUST_CHECK ats_status gguf_writer_begin(struct gguf_writer *w, const char *path);
 /* The same into memory, appended to out (borrowed until end); no split. */
 MUST_CHECK ats_status gguf_writer_begin_memory(struct gguf_writer *w, struct buf *out);
-/* The next bytes of the tensors; may cross from one tensor to the next. bytes NULL: zeros, as a hole
- * of the file where the system has such. */
+/* The next bytes of the tensors; may cross from one tensor to the next. bytes NULL: zeros, as a
+ * hole of the file where the system has such. */
 MUST_CHECK ats_status gguf_writer_data(struct gguf_writer *w, const void *bytes, size_t n);
 /* ATS_BAD_ARGUMENT if data is missing. */
 MUST_CHECK ats_status gguf_writer_end(struct gguf_writer *w);
