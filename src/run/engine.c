@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
+#include "model/shape.h"
 #include "run/sampler.h"
 
 #define DEFAULT_CTX 8192
@@ -208,6 +209,11 @@ ats_status engine_start(ats_engine *e) {
 
 static ats_status open_engine(ats_engine *e) {
     TRY(fill_options(e));
+    if (shape_is_path(e->options.model))
+        return fail(ATS_BAD_ARGUMENT,
+                    "%s has no weights: a shape can be planned (plan --machine) "
+                    "and simulated, not run",
+                    e->options.model);
     TRY(gguf_open(e->options.model, &e->file));
     struct gguf_str name = {"", 0};
     TRY(gguf_opt_str(e->file, "general.name", &name));

@@ -104,6 +104,8 @@ static void models_that_are_not_there_are_named(void **state) {
     expect_refused(&o, ATS_IO, "no/such/file.gguf");
     o.model = TEST_SOURCE_ROOT; /* a folder */
     TEST_STATUS(ats_engine_open(&o, &(ats_engine *){NULL}), ATS_IO);
+    o.model = TEST_SOURCE_ROOT "/shapes/qwen3-14b.json";
+    expect_refused(&o, ATS_BAD_ARGUMENT, "has no weights");
     o.model = TEST_SOURCE_ROOT "/meson.build";
     expect_refused(&o, ATS_BAD_FILE, "");
 }
