@@ -2,9 +2,10 @@
  * Where a model's weights and caches go, from the JSON of ats_engine_describe(). Fields read here:
  *   "n_layers", "host": {"needed_bytes", "limit_bytes"},
  *   "devices": [{"name", "kind": "cpu" | "gpu", "host_memory", "weight_bytes", "mapped_bytes",
- *               "kv_bytes", "work_bytes", "slot_bytes", "pinned_bytes", "own_bytes",
- * "limit_bytes"}] "plan":    {"how", "tensors": [{"name", "layer", "parts": [{"device", "axis",
- * "begin", "end", "bytes"}]}]}
+ *                "kv_bytes", "work_bytes", "slot_bytes", "pinned_bytes", "own_bytes",
+ *                "limit_bytes"}],
+ *   "plan": {"how", "tensors": [{"name", "layer",
+ *                                "parts": [{"device", "axis", "begin", "end", "bytes"}]}]}
  */
 #include "app/cmd.h"
 

@@ -179,6 +179,9 @@ int explain_plan(struct app *app, const char *machine) {
     json_t *o = NULL;
     ats_status status = app_find_model(app);
     if (status == ATS_OK) status = app_check_rules(app);
+    if (status == ATS_OK && flag_given(&app->flags, FLAG_SAVE_PLAN))
+        status = fail(ATS_BAD_ARGUMENT, "--save-plan keeps a plan that this machine's devices are "
+                                        "to run; one for a described machine is only told");
     if (status == ATS_OK) {
         fill(app, machine, &s);
         status = ats_explain(&s, &text);

@@ -161,6 +161,7 @@ static void wrong_usage_is_code_two_with_a_hint(void **state) {
         {{"logits", "x", "-o", "y"}, "--ids FILE"},
         {{"tokenize", "--special", "--no-special", "x"}, "exclude each other"},
         {{"plan", "x", "-cmoe", "-ncmoe", "2"}, "exclude each other"},
+        {{"plan", "x", "--machine", "y", "--save-plan", "z"}, "only told"},
         {{"completion", "tcsh"}, "no script for \"tcsh\""},
         {{"completion"}, "name a shell"},
         {{"help", "nix"}, "no command \"nix\""},
