@@ -242,11 +242,13 @@ MUST_CHECK static ats_status write_parts(struct sink *sink) {
     return write_part(sink, REPLY_ANSWER);
 }
 
-/* A control token has no text, but may say where a part ends. */
-static void take_control(struct sink *sink, int32_t token) {
+/* A control token may say where a part ends. It has no text of its own: what comes with it was held
+ * back before. Where the name is in the text, it is a word like any other. */
+static void take_control(struct sink *sink, int32_t token, const char *said, size_t n_said) {
     size_t n = 0;
     const char *name = ats_token_text(sink->talker->engine, token, &n);
     if (!name || !reply_knows_control(name, n)) return;
+    if (n_said >= n && memcmp(said + n_said - n, name, n) == 0) return;
     char text[32];
     snprintf(text, sizeof text, "%.*s", (int)n, name);
     reply_push_control(&sink->reply, text, sink->answer->parts);
@@ -262,7 +264,7 @@ static bool on_text(void *user, const char *text, size_t n_bytes, int32_t token)
         a->ids[a->n_ids++] = token;
     }
     reply_push(&sink->reply, text, n_bytes, a->parts);
-    if (n_bytes == 0 && token >= 0) take_control(sink, token);
+    if (token >= 0) take_control(sink, token, text, n_bytes);
     if (sink->talker->stream) a->write_status = write_parts(sink);
     return a->write_status == ATS_OK && !interrupt_pending();
 }
