@@ -356,21 +356,3 @@ void transfer_solve(struct arena *arena, const struct transfer_problem *p, enum 
     judge(p, s.items, HUGE_VAL, &out->result, NULL);
     arena_free(&s.arena);
 }
-
-/* ---- chunks ---- */
-
-int transfer_chunk(int n_tokens, const int *sizes, int n, transfer_chunk_fn *seconds, void *user,
-                   double *total_s) {
-    int best = -1;
-    double best_s = HUGE_VAL;
-    for (int i = 0; i < n; i++) {
-        int size = min_int(sizes[i], n_tokens), rest = n_tokens % size;
-        double s = n_tokens / size * seconds(user, size);
-        if (rest > 0) s += seconds(user, rest);
-        if (!(s < best_s)) continue;
-        best_s = s;
-        best = sizes[i];
-    }
-    if (total_s) *total_s = best_s;
-    return best;
-}

@@ -67,9 +67,3 @@ void transfer_evaluate(struct arena *arena, const struct transfer_problem *p, co
  * arena. */
 void transfer_solve(struct arena *arena, const struct transfer_problem *p, enum transfer_rule rule,
                     struct transfer_schedule *out);
-
-/* Prefill: the chunk that gets n_tokens through soonest, of `sizes` (n). seconds(T): of a chunk of
- * T tokens, HUGE_VAL if it does not fit. *total_s may be NULL. -1 if none fits. */
-typedef double transfer_chunk_fn(void *user, int n_tokens);
-int transfer_chunk(int n_tokens, const int *sizes, int n, transfer_chunk_fn *seconds, void *user,
-                   double *total_s);

@@ -267,29 +267,6 @@ static void odd_problems_have_answers(void **state) {
     arena_free(&arena);
 }
 
-/* ---- chunks ---- */
-
-/* Copies of 0.1 s behind computing, as long as the buffers fit. */
-static double chunk_s(void *user, int n_tokens) {
-    ++*(int *)user;
-    if (n_tokens > 2048) return HUGE_VAL;
-    return fmax(0.1, n_tokens * 1e-4) + 1e-3;
-}
-
-static void the_chunk_hides_the_copies(void **state) {
-    (void)state;
-    static const int sizes[] = {128, 512, 1024, 2048, 4096};
-    int calls = 0;
-    double total_s;
-    assert_int_equal(transfer_chunk(4096, sizes, 5, chunk_s, &calls, &total_s), 2048);
-    assert_true(fabs(total_s - 2 * (0.2048 + 1e-3)) <= 1e-12);
-    assert_true(calls > 0);
-    /* a rest that copies once more is worth a smaller chunk: 2048 + 52 against 1024 + 1024 + 52 */
-    assert_int_equal(transfer_chunk(100, sizes, 5, chunk_s, &calls, &total_s), 128);
-    assert_int_equal(transfer_chunk(5000, sizes + 4, 1, chunk_s, &calls, &total_s), -1);
-    assert_true(isinf(total_s));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(within_three_percent_of_brute_force),
@@ -298,7 +275,6 @@ int main(void) {
         cmocka_unit_test(a_host_range_is_divided_as_s4_says),
         cmocka_unit_test(divided_blocks_are_streamed_too),
         cmocka_unit_test(odd_problems_have_answers),
-        cmocka_unit_test(the_chunk_hides_the_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
