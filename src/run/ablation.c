@@ -8,12 +8,12 @@ static const char *const granularity_names[] = {"layer", "expert", "tensor", "sh
 
 /* Slots, chunk and budget of what was found best; slots in any case, since every row reserves
  * them, whether it streams or not. */
-static ats_status find_frame(const struct simulation *s, struct simulation_way *frame) {
-    const struct simulation_way *w = &s->best;
-    *frame = (struct simulation_way){.n_slots = w->n_slots,
-                                     .n_batch = w->n_batch,
-                                     .slot_bytes = w->slot_bytes,
-                                     .work_bytes = w->work_bytes};
+static ats_status find_frame(const struct simulation *s, struct decide_way *frame) {
+    const struct decide_way *w = &s->best;
+    *frame = (struct decide_way){.n_slots = w->n_slots,
+                                 .n_batch = w->n_batch,
+                                 .slot_bytes = w->slot_bytes,
+                                 .work_bytes = w->work_bytes};
     if (s->o.n_slots < 0) frame->n_slots = max_int(LEAST_SLOTS, frame->n_slots);
     if (s->constraints.n_fixed > 0)
         return fail(ATS_BAD_ARGUMENT, "an ablation needs all homes open");
@@ -25,19 +25,20 @@ static ats_status find_frame(const struct simulation *s, struct simulation_way *
                 s->vram_bytes / 1048576, frame->n_slots);
 }
 
-static ats_status place(struct simulation *s, const struct simulation_way *frame,
+static ats_status place(struct simulation *s, const struct decide_way *frame,
                         struct placement **out) {
-    struct placement_options o = simulation_placement(s, frame->n_batch);
+    struct decide_options o = simulation_options(s, frame->n_batch);
     int64_t budget = (int64_t)frame->budget_bytes;
-    return placement_solve(&s->arena, s->items, &o, &budget, 1, out);
+    return placement_solve(&s->arena, s->items, &o.placement, &budget, 1, out);
 }
 
 /* Of s's items, granularity and rules. */
-static ats_status fill(struct simulation *s, const struct simulation_way *frame, const char *name,
+static ats_status fill(struct simulation *s, const struct decide_way *frame, const char *name,
                        struct ablation_row *row) {
     *row = (struct ablation_row){.name = name, .granularity = s->granularity, .way = *frame};
     TRY(place(s, frame, &row->way.placement));
-    simulation_time(s, &row->way);
+    struct decide_options o = simulation_options(s, frame->n_batch);
+    decide_time(&s->arena, s->items, &o, &row->way);
     return ATS_OK;
 }
 

@@ -7,7 +7,7 @@
 #include "run/simulate.h"
 
 static json_t *memory_json(const struct simulation *s) {
-    const struct simulation_way *w = &s->best;
+    const struct decide_way *w = &s->best;
     return json_pack("{s:f, s:f, s:f, s:i, s:f}", "usable_bytes", s->vram_bytes, "budget_bytes",
                      w->budget_bytes, "work_bytes", w->work_bytes, "slots", w->n_slots,
                      "slot_bytes", w->slot_bytes);

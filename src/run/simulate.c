@@ -1,16 +1,13 @@
 #include "run/simulate.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "model/shape.h"
 
-#define PROMPT_PLACES 4 /* places in a prompt at which its chunks are timed */
+#define DEFAULT_CHUNK 512 /* items and placements are made for, where it is ours to choose */
 
 static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
 static const char *const transfers[] = {"none", "paper", "ours"};
-static const int chunks[] = {512, 1024, 2048, 4096};
-static const int slots[] = {0, 2, 4};
 
 void ats_simulation_default(ats_simulation *s) {
     *s = (ats_simulation){.granularity = "shard", .transfer = "ours", .n_slots = -1};
@@ -122,16 +119,16 @@ static ats_status make_items(struct simulation *s) {
     struct items_options *o = &s->items_options;
     *o = items_options_default();
     o->n_ctx = s->o.n_ctx;
-    o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : chunks[0];
+    o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
     o->popularity = make_popularity(s);
     TRY(simulation_items(s, s->machine, &s->items));
     if (s->items->n_items > 0) return ATS_OK;
     return fail(ATS_UNSUPPORTED, "there is nothing to place");
 }
 
-/* ---- one way ---- */
+/* ---- what is decided ---- */
 
-struct placement_options simulation_placement(const struct simulation *s, int n_batch) {
+static struct placement_options placement_options_of(const struct simulation *s, int n_batch) {
     struct placement_options o = placement_options_default(s->o.n_ctx);
     o.granularity = s->granularity;
     o.paper_moe = s->o.paper_moe;
@@ -146,94 +143,25 @@ struct placement_options simulation_placement(const struct simulation *s, int n_
     return o;
 }
 
-static struct schedule_options schedule_options_of(const struct simulation *s, int n_slots,
-                                                   double n_tokens, double depth) {
-    return (struct schedule_options){.n_tokens = n_tokens,
-                                     .n_rows = 1,
-                                     .depth = depth,
-                                     .n_slots = n_slots,
-                                     .periodic = true,
-                                     .by_units = s->granularity == GRANULARITY_SHARD,
-                                     .stream_caches = s->o.stream_caches,
-                                     .rule = n_slots > 0 ? s->rule : TRANSFER_NONE};
+struct decide_options simulation_options(const struct simulation *s, int n_batch) {
+    return (struct decide_options){.placement = placement_options_of(s, n_batch),
+                                   .device_bytes = s->vram_bytes,
+                                   .fixed_bytes = s->constraints.gpu_bytes,
+                                   .n_batch = s->o.n_batch,
+                                   .n_slots = s->o.n_slots,
+                                   .n_prompt = s->o.n_prompt,
+                                   .n_answer = DECIDE_ANSWER,
+                                   .depth = s->o.depth,
+                                   .decode_rule = s->rule,
+                                   .prefill_rule = s->prefill_rule,
+                                   .stream_caches = s->o.stream_caches};
 }
 
-/* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. */
-static void time_prompt(struct simulation *s, struct simulation_way *w) {
-    int n_places = min_int(PROMPT_PLACES, (s->o.n_prompt + w->n_batch - 1) / w->n_batch);
-    double n_tokens = min_int(w->n_batch, s->o.n_prompt);
-    for (int i = 0; i < n_places; i++) {
-        double depth = fmax(0, (i + 0.5) * s->o.n_prompt / n_places - n_tokens / 2);
-        struct schedule_options o = schedule_options_of(s, w->n_slots, n_tokens, depth);
-        struct schedule one;
-        if (o.n_slots > 0) o.rule = s->prefill_rule;
-        schedule_solve(&s->arena, s->items, w->placement, &o, &one);
-        double n_chunks = s->o.n_prompt / n_tokens / n_places;
-        w->prompt_s += n_chunks * one.transfer.result.round_s;
-        w->prompt_serial_s += n_chunks * one.serial.round_s;
-        if (i == n_places / 2) w->prefill = one;
-    }
-}
-
-/* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
-static int list_ways(struct simulation *s, const struct placement_options *placement,
-                     struct simulation_way *ways) {
-    struct schedule_options o = schedule_options_of(s, 1, 1, s->o.depth);
-    struct placement *host = placement_whole(&s->arena, s->items, placement, SIDE_CPU);
-    double slot_bytes = schedule_slot_bytes(&s->arena, s->items, host, &o);
-    int n = 0;
-    for (size_t b = 0; b < COUNT_OF(chunks); b++)
-        for (size_t k = 0; k < COUNT_OF(slots); k++) {
-            struct simulation_way w = {.n_slots = slots[k], .n_batch = chunks[b]};
-            if (s->o.n_slots >= 0) w.n_slots = s->o.n_slots;
-            if (s->o.n_batch > 0) w.n_batch = s->o.n_batch;
-            w.slot_bytes = slot_bytes;
-            w.work_bytes = (double)schedule_work_bytes(s->items, w.n_batch);
-            w.budget_bytes = s->vram_bytes - w.work_bytes - w.n_slots * slot_bytes;
-            bool more_slots = k > 0 && (s->rule == TRANSFER_NONE || s->o.n_slots >= 0);
-            bool longer = b > 0 && (s->o.n_batch > 0 || chunks[b - 1] >= s->o.n_prompt);
-            if (!more_slots && !longer && w.budget_bytes >= (double)s->constraints.gpu_bytes)
-                ways[n++] = w;
-        }
-    return n;
-}
-
-void simulation_time(struct simulation *s, struct simulation_way *w) {
-    struct schedule_options o = schedule_options_of(s, w->n_slots, 1, s->o.depth);
-    schedule_solve(&s->arena, s->items, w->placement, &o, &w->decode);
-    time_prompt(s, w);
-    w->request_s = w->prompt_s + SIMULATION_ANSWER * w->decode.transfer.result.round_s;
-}
-
-static void try_way(struct simulation *s, struct simulation_way *w) {
-    simulation_time(s, w);
-    if (!s->best.placement || w->request_s < s->best.request_s) s->best = *w;
-}
-
-static ats_status try_all(struct simulation *s) {
-    struct simulation_way ways[COUNT_OF(chunks) * COUNT_OF(slots)];
-    struct placement_options o =
-        simulation_placement(s, s->o.n_batch > 0 ? s->o.n_batch : chunks[0]);
-    int64_t budgets[COUNT_OF(ways)];
-    struct placement *placements;
-    int n = list_ways(s, &o, ways);
-    if (n == 0)
-        return s->constraints.gpu_bytes == 0
-                   ? fail(ATS_BAD_ARGUMENT, "%.0f MiB do not hold the buffers of a round",
-                          s->vram_bytes / 1048576)
-                   : fail(ATS_BAD_ARGUMENT,
-                          "what is told to be on the GPU, %.0f MiB, and the buffers of a round do "
-                          "not fit into %.0f MiB",
-                          (double)s->constraints.gpu_bytes / 1048576, s->vram_bytes / 1048576);
-    for (int i = 0; i < n; i++)
-        budgets[i] = (int64_t)ways[i].budget_bytes;
-    s->placement_options = o;
-    TRY(placement_solve(&s->arena, s->items, &o, budgets, n, &placements));
-    for (int i = 0; i < n; i++) {
-        ways[i].placement = &placements[i];
-        try_way(s, &ways[i]);
-    }
-    return ATS_OK;
+static ats_status decide_best(struct simulation *s) {
+    int n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
+    struct decide_options o = simulation_options(s, n_batch);
+    s->placement_options = o.placement;
+    return decide(&s->arena, s->items, &o, &s->best);
 }
 
 static void set_limits(struct simulation *s) {
@@ -253,7 +181,7 @@ ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
     TRY(open_machine(s));
     TRY(make_items(s));
     TRY(constraints_read(&s->arena, &s->o, s->file->arch, s->items, &s->constraints));
-    TRY(try_all(s));
+    TRY(decide_best(s));
     set_limits(s);
     return s->o.ablation ? ablation_run(s) : ATS_OK;
 }

@@ -7,21 +7,9 @@
 #include "atsinfer.h"
 #include "base/json.h"
 #include "model/model.h"
+#include "plan/decide.h"
 #include "plan/limit.h"
-#include "plan/schedule.h"
 #include "run/constraints.h"
-
-/* One way to go: slots, chunk, placement, and the schedules of a decode round and of a chunk in the
- * middle of the prompt. */
-struct simulation_way {
-    int n_slots, n_batch;
-    double slot_bytes, work_bytes, budget_bytes; /* budget: for weights and KV */
-    struct placement *placement;
-    struct schedule decode, prefill;
-    double prompt_s, prompt_serial_s; /* of the whole prompt */
-    double request_s; /* the prompt and SIMULATION_ANSWER tokens: what is compared */
-};
-enum { SIMULATION_ANSWER = 256 };
 
 struct simulation {
     struct arena arena;
@@ -31,13 +19,13 @@ struct simulation {
     struct gguf *file;
     struct model *model;
     struct profile *machine;
-    struct items_options items_options; /* items were made with, placements will be */
-    struct placement_options placement_options;
+    struct items_options items_options;         /* items were made with */
+    struct placement_options placement_options; /* and the placement */
     struct items *items;
     struct constraints constraints;
     double hit_exponent;
     double vram_bytes;
-    struct simulation_way best;
+    struct decide_way best;
     struct limit round, blocks, prompt; /* S6, S6b, and of a chunk of the prompt */
     struct ablation *ablation;          /* NULL: not asked for */
 };
@@ -48,12 +36,12 @@ struct ablation_row {
     const char *name;
     enum granularity granularity;
     bool serial;
-    struct simulation_way way;
+    struct decide_way way;
 };
 enum { ABLATION_STEPS = 5, SIMULATION_GRANULARITIES = GRANULARITY_SHARD + 1 };
 /* With the slots, chunk and bytes of `frame` all of them. */
 struct ablation {
-    struct simulation_way frame;
+    struct decide_way frame;
     struct ablation_row steps[ABLATION_STEPS];
     struct ablation_row granularities[SIMULATION_GRANULARITIES];
 };
@@ -64,12 +52,11 @@ void simulation_close(struct simulation *s);
 /* False: no granularity has this name. */
 bool simulation_granularity(const char *name, enum granularity *out);
 
-/* Items as timed by a machine, which is borrowed; a placement's options for chunks of n_batch. */
+/* Items as timed by a machine, which is borrowed; what is decided with s's granularity and rules,
+ * placements for chunks of n_batch. */
 MUST_CHECK ats_status simulation_items(struct simulation *s, const struct profile *machine,
                                        struct items **items);
-struct placement_options simulation_placement(const struct simulation *s, int n_batch);
-/* The schedules and times of a way whose placement is given. */
-void simulation_time(struct simulation *s, struct simulation_way *w);
+struct decide_options simulation_options(const struct simulation *s, int n_batch);
 /* Behind simulation_run, on a simulation whose best way is known: s->ablation. */
 MUST_CHECK ats_status ablation_run(struct simulation *s);
 

@@ -142,7 +142,7 @@ static json_t *phase_json(double tok_s, const struct timeline_result *r, const s
 
 static json_t *row_json(const struct simulation *s, const struct ablation_row *row) {
     static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
-    const struct simulation_way *w = &row->way;
+    const struct decide_way *w = &row->way;
     const struct timeline_result *decode = &w->decode.transfer.result,
                                  *prefill =
                                      row->serial ? &w->prefill.serial : &w->prefill.transfer.result;
@@ -177,7 +177,7 @@ static json_t *ablation_json(const struct simulation *s) {
 /* ---- the whole ---- */
 
 json_t *simulation_json(struct simulation *s) {
-    const struct simulation_way *w = &s->best;
+    const struct decide_way *w = &s->best;
     json_t *o =
         json_pack("{s:i, s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "schema", 1, "model",
                   json_string_replaced(s->o.model, strlen(s->o.model)), "machine",

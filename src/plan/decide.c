@@ -1,0 +1,163 @@
+#include "plan/decide.h"
+
+#include <math.h>
+
+#define PROMPT_PLACES 4 /* places in a prompt at which its chunks are timed */
+
+static const int chunks[] = {512, 1024, 2048, 4096};
+static const int slots[] = {0, 2, 4};
+
+struct decide_options decide_options_default(int n_ctx, double device_bytes) {
+    struct decide_options o = {.placement = placement_options_default(n_ctx),
+                               .device_bytes = device_bytes,
+                               .n_slots = -1,
+                               .n_prompt = min_int(2048, max_int(1, n_ctx / 2)),
+                               .n_answer = DECIDE_ANSWER,
+                               .decode_rule = TRANSFER_LABELS,
+                               .prefill_rule = TRANSFER_LABELS};
+    o.depth = o.n_prompt;
+    return o;
+}
+
+/* ---- one way ---- */
+
+static struct schedule_options schedule_options_of(const struct decide_options *o, int n_slots,
+                                                   double n_tokens, double depth) {
+    return (struct schedule_options){.n_tokens = n_tokens,
+                                     .n_rows = 1,
+                                     .depth = depth,
+                                     .n_slots = n_slots,
+                                     .periodic = true,
+                                     .by_units = o->placement.granularity == GRANULARITY_SHARD,
+                                     .stream_caches = o->stream_caches,
+                                     .rule = n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
+}
+
+/* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. */
+static void time_prompt(struct arena *arena, const struct items *items,
+                        const struct decide_options *o, struct decide_way *w) {
+    int n_places = min_int(PROMPT_PLACES, (o->n_prompt + w->n_batch - 1) / w->n_batch);
+    double n_tokens = min_int(w->n_batch, o->n_prompt);
+    w->prompt_s = w->prompt_serial_s = 0;
+    for (int i = 0; i < n_places; i++) {
+        double depth = fmax(0, (i + 0.5) * o->n_prompt / n_places - n_tokens / 2);
+        struct schedule_options so = schedule_options_of(o, w->n_slots, n_tokens, depth);
+        struct schedule one;
+        if (so.n_slots > 0) so.rule = o->prefill_rule;
+        schedule_solve(arena, items, w->placement, &so, &one);
+        double n_chunks = o->n_prompt / n_tokens / n_places;
+        w->prompt_s += n_chunks * one.transfer.result.round_s;
+        w->prompt_serial_s += n_chunks * one.serial.round_s;
+        if (i == n_places / 2) w->prefill = one;
+    }
+}
+
+void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
+                 struct decide_way *w) {
+    struct schedule_options so = schedule_options_of(o, w->n_slots, 1, o->depth);
+    schedule_solve(arena, items, w->placement, &so, &w->decode);
+    time_prompt(arena, items, o, w);
+    w->request_s = w->prompt_s + o->n_answer * w->decode.transfer.result.round_s;
+}
+
+/* ---- all of them ---- */
+
+enum { MAX_WAYS = (int)(COUNT_OF(chunks) * COUNT_OF(slots)) };
+
+/* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
+static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
+                     struct decide_way *ways) {
+    struct schedule_options so = schedule_options_of(o, 1, 1, o->depth);
+    struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
+    double slot_bytes = schedule_slot_bytes(arena, items, host, &so);
+    int n = 0;
+    for (size_t b = 0; b < COUNT_OF(chunks); b++)
+        for (size_t k = 0; k < COUNT_OF(slots); k++) {
+            struct decide_way w = {.n_slots = slots[k], .n_batch = chunks[b]};
+            if (o->n_slots >= 0) w.n_slots = o->n_slots;
+            if (o->n_batch > 0) w.n_batch = o->n_batch;
+            w.slot_bytes = slot_bytes;
+            w.work_bytes = (double)schedule_work_bytes(items, w.n_batch);
+            w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * slot_bytes;
+            bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots >= 0);
+            bool longer = b > 0 && (o->n_batch > 0 || chunks[b - 1] >= o->n_prompt);
+            if (!more_slots && !longer && w.budget_bytes >= (double)o->fixed_bytes) ways[n++] = w;
+        }
+    return n;
+}
+
+static ats_status no_way(const struct decide_options *o) {
+    if (o->fixed_bytes == 0)
+        return fail(ATS_BAD_ARGUMENT, "%.0f MiB do not hold the buffers of a round",
+                    o->device_bytes / 1048576);
+    return fail(ATS_BAD_ARGUMENT,
+                "what is told to be on the GPU, %.0f MiB, and the buffers of a round do "
+                "not fit into %.0f MiB",
+                (double)o->fixed_bytes / 1048576, o->device_bytes / 1048576);
+}
+
+ats_status decide(struct arena *arena, const struct items *items, const struct decide_options *o,
+                  struct decide_way *out) {
+    struct decide_way ways[MAX_WAYS];
+    int64_t budgets[MAX_WAYS];
+    struct placement *placements;
+    int n = list_ways(arena, items, o, ways);
+    *out = (struct decide_way){0};
+    if (n == 0) return no_way(o);
+    for (int i = 0; i < n; i++)
+        budgets[i] = (int64_t)ways[i].budget_bytes;
+    TRY(placement_solve(arena, items, &o->placement, budgets, n, &placements));
+    for (int i = 0; i < n; i++) {
+        ways[i].placement = &placements[i];
+        decide_time(arena, items, o, &ways[i]);
+        if (!out->placement || ways[i].request_s < out->request_s) *out = ways[i];
+    }
+    return ATS_OK;
+}
+
+/* ---- under load ---- */
+
+static void slow_rates(struct profile_rates *r, double speed) {
+    r->kv_bytes *= speed;
+    r->kv_flop *= speed;
+    r->default_bytes *= speed;
+    r->default_flop *= speed;
+    for (int t = 0; t < N_DTYPES_WEIGHT; t++) {
+        r->bytes[t] *= speed;
+        r->flop[t] *= speed;
+    }
+}
+
+static void slow_times(const struct profile *p, struct profile_times *t, double speed) {
+    for (int k = 0; k < p->n_tokens; k++) {
+        for (int s = 0; s < p->n_shares; s++)
+            t->work_s[s][k] /= speed;
+        for (int d = 0; d < p->n_depths; d++)
+            t->kv_s[d][k] /= speed;
+    }
+}
+
+struct profile *decide_profile(struct arena *arena, const struct profile *p,
+                               const struct decide_load *load) {
+    const double speeds[N_SIDES] = {[SIDE_CPU] = load->cpu, [SIDE_GPU] = load->gpu};
+    struct profile *slow = ARENA_NEW(arena, struct profile);
+    *slow = *p;
+    slow->items = ARENA_ARRAY(arena, struct profile_item, p->n_items);
+    for (int i = 0; i < p->n_items; i++)
+        slow->items[i] = p->items[i];
+    for (int side = 0; side < N_SIDES; side++) {
+        REQUIRE(speeds[side] > 0 && load->link > 0);
+        slow->op_s[side] /= speeds[side];
+        slow_rates(&slow->rates[side], speeds[side]);
+        for (int i = 0; i < p->n_items; i++)
+            slow_times(p, &slow->items[i].sides[side], speeds[side]);
+    }
+    struct profile_link *l = &slow->link;
+    l->up_pinned *= load->link;
+    l->up_staged *= load->link;
+    l->down_pinned *= load->link;
+    l->down_staged *= load->link;
+    l->activation_up *= load->link;
+    l->activation_down *= load->link;
+    return slow;
+}

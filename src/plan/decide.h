@@ -1,0 +1,54 @@
+/*
+ * What to do with a model on a CPU and a GPU, all of it decided together: slots for streamed
+ * weights, the chunk of a prompt, what the rest of the device's memory is for, the placement, and
+ * the schedules of a decode round and of a chunk. Joins placement.h and schedule.h; arithmetic
+ * only. Called when an engine opens, again when the load changes, by simulations and explanations.
+ */
+#pragma once
+
+#include "plan/placement.h"
+#include "plan/schedule.h"
+
+enum { DECIDE_ANSWER = 256 }; /* tokens of an answer, where nobody says otherwise */
+
+struct decide_options {
+    struct placement_options placement;
+    double device_bytes; /* for weights, caches, slots and the buffers of a round */
+    int64_t fixed_bytes; /* of what `placement` fixes on the device: the least a way must leave */
+    int n_batch;         /* tokens of a chunk; 0: the best of 512 to 4096 */
+    int n_slots;         /* -1: the best of 0, 2 and 4 */
+    int n_prompt, n_answer; /* tokens of the request that ways are compared by */
+    int depth;              /* tokens before its decode rounds */
+    enum transfer_rule decode_rule, prefill_rule;
+    bool stream_caches;
+};
+/* Shards, a prompt of half the context (at most 2048) and DECIDE_ANSWER tokens, rules of labels. */
+struct decide_options decide_options_default(int n_ctx, double device_bytes);
+
+/* One way to go, and the schedules of a decode round and of a chunk in the middle of the prompt. */
+struct decide_way {
+    int n_slots, n_batch;
+    double slot_bytes, work_bytes, budget_bytes; /* budget: for weights and KV */
+    struct placement *placement;
+    struct schedule decode, prefill;
+    double prompt_s, prompt_serial_s; /* of the whole prompt */
+    double request_s;                 /* the prompt and n_answer decode rounds */
+};
+
+/* All ways tried, the one of the shortest request. *out in the arena; items are borrowed. Errors:
+ * BAD_ARGUMENT if the device's memory does not hold a round's buffers and what is fixed there. */
+MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
+                             const struct decide_options *o, struct decide_way *out);
+/* The schedules and times of a way whose slots, chunk and placement are given. */
+void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
+                 struct decide_way *w);
+
+/* Speeds of the moment, as shares of those that were measured (S5): above 0, 1 where nothing
+ * disturbs. */
+struct decide_load {
+    double cpu, gpu, link;
+};
+/* The profile as it is under load: operators of either side and the link slower by as much. What a
+ * device change costs beside its bytes stays. In the arena; p is borrowed. */
+struct profile *decide_profile(struct arena *arena, const struct profile *p,
+                               const struct decide_load *load);
