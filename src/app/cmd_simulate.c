@@ -113,6 +113,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->n_slots = flag_int(f, FLAG_SIM_SLOTS);
     s->stream_caches = flag_on(f, FLAG_SIM_STREAM_KV);
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
+    s->plan = flag_text(f, FLAG_PLAN);
     s->ablation = flag_on(f, FLAG_SIM_ABLATION);
     s->trace = flag_given(f, FLAG_TRACE);
 }

@@ -296,7 +296,7 @@ const struct flag flag_table[N_FLAGS] = {
                    .help = "use so much of the GPU's memory at most (default: what is free, less "
                            "some room)"},
     [FLAG_PLAN] = {.names = {"--plan"}, .value = "FILE", .kind = FLAG_TEXT,
-                   .group = GROUP_PLACEMENT, .commands = ENGINE, .takes_file = true,
+                   .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .takes_file = true,
                    .help = "take the home of everything from a file that --save-plan wrote"},
     [FLAG_SAVE_PLAN] = {.names = {"--save-plan"}, .value = "FILE", .kind = FLAG_TEXT,
                         .group = GROUP_PLACEMENT, .commands = ENGINE, .only_here = true,

@@ -33,7 +33,18 @@ static int64_t part_bytes(const ats_engine *e, const struct plan_part *p) {
     return bytes;
 }
 
-/* Of every placed operator: its name, its layer (-1: none) and its parts. */
+/* How an operator's block is divided, for who writes plans: no other division has one exchange. */
+static void add_units(json_t *line, const struct graph *g, const struct graph_op *op) {
+    if (op->block < 0) return;
+    json_object_set_new(line, "block", json_integer(op->block));
+    if (g->blocks[op->block].n_units < 2 || op->unit_elements == 0) return;
+    json_object_set_new(line, "n_units", json_integer(g->blocks[op->block].n_units));
+    json_object_set_new(line, "unit_axis", json_string(axis_name(op->unit_axis)));
+    json_object_set_new(line, "unit_elements", json_integer(op->unit_elements));
+}
+
+/* Of every placed operator: its name, its layer (-1: none), its parts, and how its block may be
+ * divided. */
 static json_t *tensors_json(const ats_engine *e) {
     struct arena scratch = {0};
     const struct graph *g = e->model->graph;
@@ -51,9 +62,11 @@ static json_t *tensors_json(const ats_engine *e) {
             if (p->streamed) json_object_set_new(part, "streamed", json_true());
             json_array_append_new(parts, part);
         }
-        json_array_append_new(tensors, json_pack("{s:s, s:s, s:i, s:o}", "name", names[i], "op",
-                                                 op_kind_name(g->ops[i].kind), "layer",
-                                                 g->ops[i].layer, "parts", parts));
+        json_t *line =
+            json_pack("{s:s, s:s, s:i, s:o}", "name", names[i], "op", op_kind_name(g->ops[i].kind),
+                      "layer", g->ops[i].layer, "parts", parts);
+        add_units(line, g, &g->ops[i]);
+        json_array_append_new(tensors, line);
     }
     arena_free(&scratch);
     return tensors;

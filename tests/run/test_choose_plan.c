@@ -192,6 +192,53 @@ static void a_saved_plan_gives_the_same_logits(void **state) {
     }
 }
 
+/* The parts of a tensor if the first half of its block's units goes to the second device. */
+static json_t *halves(const json_t *tensor) {
+    if (!json_object_get(tensor, "n_units")) return json_string("sim:cpu");
+    json_int_t unit = int_at(tensor, "unit_elements"), n = int_at(tensor, "n_units");
+    const char *axis = json_string_value(test_json_get(tensor, "unit_axis"));
+    return json_pack("[{s:s, s:s, s:I, s:I}, {s:s, s:s, s:I, s:I}]", "device", "sim:gpu", "axis",
+                     axis, "begin", (json_int_t)0, "end", n / 2 * unit, "device", "sim:cpu", "axis",
+                     axis, "begin", n / 2 * unit, "end", n * unit);
+}
+
+/* What is told of units is enough to write a plan that divides every block. */
+static void told_units_make_a_plan(void **state) {
+    (void)state;
+    char path[512];
+    ats_options o = sim_options("sim:cpu,sim:gpu");
+    json_t *d = plan_of(o), *tensor;
+    const json_t *tensors = test_json_get(test_json_get(d, "plan"), "tensors");
+    size_t i, n_divided = 0;
+    ats_engine *e;
+    o.plan_only = true;
+    TEST_OK(ats_engine_open(&o, &e));
+    char *plan = ats_engine_plan(e), *text;
+    json_t *file;
+    TEST_OK(json_parse(plan, strlen(plan), &file));
+    ats_free(plan);
+    ats_engine_close(e);
+    json_array_foreach(tensors, i, tensor) {
+        const char *name = json_string_value(test_json_get(tensor, "name"));
+        json_object_set_new(json_object_get(file, "homes"), name, halves(tensor));
+    }
+    text = json_print(file, false);
+    test_tmp_path(path, sizeof path, "halves.json");
+    TEST_OK(file_write(path, text, strlen(text)));
+    free(text);
+    json_decref(file), json_decref(d);
+    o.devices = NULL;
+    o.plan = path;
+    d = plan_of(o);
+    json_array_foreach(test_json_get(test_json_get(d, "plan"), "tensors"), i, tensor) {
+        bool divided = json_array_size(test_json_get(tensor, "parts")) == 2;
+        assert_int_equal(divided, json_object_get(tensor, "n_units") != NULL);
+        n_divided += divided;
+    }
+    assert_true(n_divided >= 8 * (size_t)n_layers_of(d)); /* q k v kv o, gate up down */
+    json_decref(d);
+}
+
 static void wrong_rules_are_refused(void **state) {
     (void)state;
     ats_options o = sim_options("sim:cpu,sim:gpu");
@@ -243,6 +290,7 @@ int main(void) {
         cmocka_unit_test(a_device_of_its_own_memory_is_not_the_hosts),
         cmocka_unit_test(memory_that_is_short_is_told_with_the_sums),
         cmocka_unit_test(a_saved_plan_gives_the_same_logits),
+        cmocka_unit_test(told_units_make_a_plan),
         cmocka_unit_test(wrong_rules_are_refused),
         cmocka_unit_test(a_plan_alone_has_no_sessions),
     };
