@@ -39,7 +39,9 @@ RECIPES = {
     "ik_llama.cpp": Recipe(*IK, "ik-native", NATIVE + IK_OPTIONS, IK_TOOLS),
     "llama.cpp-avx2": Recipe(*LLAMA, "llama-avx2", AVX2 + LLAMA_OPTIONS, ["llama-bench"]),
     "ik_llama.cpp-avx2": Recipe(*IK, "ik-avx2", AVX2 + IK_OPTIONS, IK_TOOLS),
+    "llama.cpp-vulkan": Recipe(*LLAMA, "llama-vulkan", NATIVE + ["-DGGML_VULKAN=ON"] + LLAMA_OPTIONS, ["llama-bench"]),
 }
+VULKAN_SOURCE = "ggml/src/ggml-vulkan/ggml-vulkan.cpp"
 # That package leaves out the cmake script that writes common/build-info.cpp from its template.
 IK_BUILD_INFO = """set(BUILD_NUMBER 0)
 set(BUILD_COMMIT "sdist")
@@ -78,6 +80,34 @@ def _fetch(root, package, folder, logs):
     return source
 
 
+def without_layer_settings(text):
+    """The Vulkan source for headers older than 1.3.272, as Debian 12's: they lack VK_EXT_layer_settings, which it wants
+    for one setting of the validation layer only."""
+    first, last = "    VkBool32 enable_best_practice", ", &layer_setting_info);\n"
+    at, end = text.find(first), text.find(last) + len(last)
+    if at < 0 or end < at or "LAYER_SETTINGS_EXTENSION_NAME" in text:
+        return text
+    settings = text[at:end]
+    plain_call = settings[settings.rindex("\n", 0, -1) + 1:].replace(last, ");\n")
+    return (text[:at] + "#ifdef VK_EXT_LAYER_SETTINGS_EXTENSION_NAME\n" + settings + "#else\n" + plain_call + "#endif\n" +
+            text[end:])
+
+
+def _prepare(name, source):
+    """Mend what the source package does not have or the system's headers lack."""
+    if name.startswith("ik_"):
+        gen = source / "common/cmake/build-info-gen-cpp.cmake"
+        if not gen.exists():
+            gen.parent.mkdir(parents=True, exist_ok=True)
+            gen.write_text(IK_BUILD_INFO)
+    if name.endswith("-vulkan"):
+        path = source / VULKAN_SOURCE
+        text = path.read_text(encoding="utf-8")
+        mended = without_layer_settings(text)
+        if mended != text:
+            path.write_text(mended, encoding="utf-8")
+
+
 def build(name, root, jobs):
     """Return the folder of the peer's programs, building them if they are not there."""
     r = RECIPES[name]
@@ -87,11 +117,7 @@ def build(name, root, jobs):
     for d in ("dl", "src", "build", "models", "logs"):
         (root / d).mkdir(parents=True, exist_ok=True)
     source = _fetch(root, r.package, r.folder, logs) / r.source
-    if r.folder == IK[1]:
-        gen = source / "common/cmake/build-info-gen-cpp.cmake"
-        if not gen.exists():
-            gen.parent.mkdir(parents=True, exist_ok=True)
-            gen.write_text(IK_BUILD_INFO)
+    _prepare(name, source)
     print(f"building {name} with {jobs} jobs (minutes)", file=sys.stderr)
     launch = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache", "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     _do(["cmake", "-S", source, "-B", build_dir, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", *r.options, *launch],
