@@ -296,7 +296,8 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                             .profile = profile,
                             .items = ARENA_ARRAY(arena, struct item, graph->n_ops),
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
-                            .repeat_rate = options->repeat_rate};
+                            .repeat_rate = options->repeat_rate,
+                            .slow = {1, 1}};
     struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops)};
     int n_small = 0;
     for (int i = 0; i < graph->n_ops; i++) {
@@ -341,9 +342,9 @@ double items_experts_time(const struct items *items, int index, enum side side, 
                           double n_in_use, double share) {
     const struct item *item = &items->items[index];
     if (share <= 0) return 0;
-    return item->n_small * items->profile->op_s[side] +
-           profile_time(items->profile, item->measured, &item->key, side,
-                        n_tokens * item->n_used / n_in_use, 0, n_in_use / item->n_used * share);
+    double s = profile_time(items->profile, item->measured, &item->key, side,
+                            n_tokens * item->n_used / n_in_use, 0, n_in_use / item->n_used * share);
+    return items->slow[side] * (item->n_small * items->profile->op_s[side] + s);
 }
 
 double items_time(const struct items *items, int index, enum side side, double n_tokens,
@@ -354,8 +355,9 @@ double items_time(const struct items *items, int index, enum side side, double n
         return items_experts_time(items, index, side, n_tokens, in_use(items, item, n_tokens),
                                   share);
     if (item->span > 0) depth = fmin(depth, item->span);
-    return item->n_small * items->profile->op_s[side] +
-           profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
+    double s =
+        profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
+    return items->slow[side] * (item->n_small * items->profile->op_s[side] + s);
 }
 
 double items_active_bytes(const struct items *items, int index, double n_tokens) {

@@ -69,6 +69,7 @@ struct items {
     int64_t quantum_bytes;
     int total_quanta;
     double repeat_rate;
+    double slow[N_SIDES]; /* times are the profile's times these: 1; load.h has others */
 };
 
 /* Everything in the arena; graph and profile are borrowed. Errors: BAD_ARGUMENT naming the operator
@@ -77,9 +78,9 @@ MUST_CHECK ats_status items_build(struct arena *arena, const struct graph *graph
                                   const struct profile *profile,
                                   const struct items_options *options, struct items **out);
 
-/* Seconds of an item (its small operators included) for n_tokens >= 1 lines (of an item with
- * `rows`: wanted ones) after `depth` tokens, for a share of its units in [0, 1]; of experts: of
- * those in use. */
+/* Seconds of an item (its small operators and `slow` included) for n_tokens >= 1 lines (of an item
+ * with `rows`: wanted ones) after `depth` tokens, for a share of its units in [0, 1]; of experts:
+ * of those in use. */
 double items_time(const struct items *items, int item, enum side side, double n_tokens,
                   double depth, double share);
 /* The same of experts of which `in_use` are (items_experts_in_use): no powers to take again. */

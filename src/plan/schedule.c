@@ -275,25 +275,48 @@ static double crossing_bytes(const struct chain *c, const int *units) {
     return bytes;
 }
 
-static void solve(struct arena *arena, const struct items *items, const struct placement *p,
-                  const struct schedule_options *o, bool pieces, struct schedule *out) {
+/* The chain and the machine, with nothing decided yet. */
+static void pose(struct arena *arena, const struct items *items, const struct placement *p,
+                 const struct schedule_options *o, bool pieces, struct chain *c,
+                 struct schedule *out) {
     const struct profile_interference *f = &items->profile->interference;
-    struct chain c;
-    build(arena, items, p, o, pieces, &c);
+    build(arena, items, p, o, pieces, c);
     struct timeline_machine m = {.n_slots = o->n_slots,
                                  .cpu_speed_copying = f->cpu_speed_copying,
                                  .copy_speed_cpu = f->copy_speed_cpu,
                                  .cpu_speed_gpu = f->cpu_speed_gpu,
                                  .gpu_speed_cpu = f->gpu_speed_cpu};
     m.end_s = items_down_time(items, o->n_rows, items->blocks[items->n_blocks - 1].exit_width);
-    *out = (struct schedule){.problem = {c.out, c.n, m, o->periodic}, .entries = c.entries};
-    transfer_solve(arena, &out->problem, o->rule, &out->transfer);
-    for (int i = 0; i < c.n; i++)
+    *out = (struct schedule){.problem = {c->out, c->n, m, o->periodic}, .entries = c->entries};
+}
+
+/* What follows from what was decided. */
+static void sum_up(const struct chain *c, struct schedule *out) {
+    for (int i = 0; i < c->n; i++)
         if (out->transfer.units[i] > 0)
             out->copied_bytes +=
-                c.entries[i].copy_bytes * out->transfer.units[i] / c.out[i].n_units;
-    out->crossing_bytes = crossing_bytes(&c, out->transfer.units);
-    out->serial = serial(&c, m.end_s);
+                c->entries[i].copy_bytes * out->transfer.units[i] / c->out[i].n_units;
+    out->crossing_bytes = crossing_bytes(c, out->transfer.units);
+    out->serial = serial(c, out->problem.machine.end_s);
+}
+
+static void solve(struct arena *arena, const struct items *items, const struct placement *p,
+                  const struct schedule_options *o, bool pieces, struct schedule *out) {
+    struct chain c;
+    pose(arena, items, p, o, pieces, &c, out);
+    transfer_solve(arena, &out->problem, o->rule, &out->transfer);
+    sum_up(&c, out);
+}
+
+void schedule_retime(struct arena *arena, const struct items *items, const struct placement *p,
+                     const struct schedule_options *o, const struct schedule *from,
+                     struct schedule *out) {
+    struct chain c;
+    pose(arena, items, p, o, false, &c, out);
+    REQUIRE(c.n == from->problem.n);
+    out->transfer = from->transfer;
+    transfer_evaluate(arena, &out->problem, from->transfer.units, &out->transfer.result, NULL);
+    sum_up(&c, out);
 }
 
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,

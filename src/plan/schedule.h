@@ -45,6 +45,11 @@ struct schedule {
 /* Everything in the arena; items and the placement are borrowed. */
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
                     const struct schedule_options *options, struct schedule *out);
+/* The schedule `from` carried out by items that are timed otherwise (load.h): solved with the same
+ * placement and options, and not in pieces (rounds below 32 tokens are not). */
+void schedule_retime(struct arena *arena, const struct items *items, const struct placement *p,
+                     const struct schedule_options *options, const struct schedule *from,
+                     struct schedule *out);
 /* The spans (n of the chain) of the schedule's round. */
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans);
 /* Bytes of the largest slot that a placement's chain asks for, at most 256 MiB: what is larger

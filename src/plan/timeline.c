@@ -100,6 +100,8 @@ static bool advance(struct run *q) {
     if (cpu) r->cpu_busy_s += dt;
     if (gpu) r->gpu_busy_s += dt;
     if (copy) r->copy_busy_s += dt;
+    if (cpu && copy) r->cpu_copy_s += dt;
+    if (cpu && gpu) r->cpu_gpu_s += dt;
     if (q->switch_left > 0) r->switch_s += dt;
     if (!cpu && !gpu && q->switch_left <= 0) r->exposed_s += dt;
     q->cpu_left = cpu_in <= dt ? 0 : q->cpu_left - dt * cpu_speed;

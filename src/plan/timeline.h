@@ -58,7 +58,8 @@ struct timeline_span {
 struct timeline_result {
     double round_s;
     double cpu_busy_s, gpu_busy_s, copy_busy_s; /* within the round */
-    double exposed_s; /* neither device computes, since a copy has not arrived */
+    double cpu_copy_s, cpu_gpu_s; /* two of them at once: while they hinder each other */
+    double exposed_s;             /* neither device computes, since a copy has not arrived */
     double switch_s;
     int n_splits; /* changes of device (both to both is one), and items that wait for a slot */
     int n_events;
