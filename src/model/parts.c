@@ -115,7 +115,8 @@ ats_status part_gated(struct binding *b, const struct gated_options *o, int laye
     TRY(bind_matrix(b, n_embd, n_ff, &down, "blk.%d.ffn_down%s.weight", layer, suffix));
 
     graph_block_begin(g, BLOCK_FFN);
-    int y = graph_gated(g, matmul(b, h, gate, -1), matmul(b, h, up, -1), o->act);
+    int gated = matmul(b, h, gate, -1); /* the order of arguments would be the compiler's choice */
+    int y = graph_gated(g, gated, matmul(b, h, up, -1), o->act);
     if (o->gate) y = graph_gated(g, o->gate, y, ACT_SIGMOID); /* here a split block stays one */
     *out = matmul(b, y, down, -1);
     graph_block_end(g);

@@ -229,6 +229,29 @@ static void fused_tensors_become_ranges_of_rows(void **state) {
     close_variant(&v);
 }
 
+/* The order in which the CPU joins them into one pass. */
+static void gate_up_and_their_product_are_neighbours(void **state) {
+    (void)state;
+    static const char *const oracles[] = {LLAMA, PHI3, GEMMA3, GLM4MOE};
+    for (size_t i = 0; i < COUNT_OF(oracles); i++) {
+        struct variant v;
+        ats_status status;
+        int n_found = 0;
+        if (!open_variant(oracles[i], &(struct change){0}, &plain, &v, &status)) skip();
+        TEST_OK(status);
+        const struct graph *g = v.m->graph;
+        for (int op = 0; op < g->n_ops; op++) {
+            const struct graph_op *o = &g->ops[op];
+            if (o->kind != OP_GATED) continue;
+            assert_int_equal(g->values[o->in[0]].producer, op - 2);
+            assert_int_equal(g->values[o->in[1]].producer, op - 1);
+            n_found++;
+        }
+        assert_true(n_found > 0);
+        close_variant(&v);
+    }
+}
+
 static void a_tied_head_shares_the_embedding(void **state) {
     (void)state;
     struct variant v;
@@ -691,6 +714,7 @@ int main(void) {
         cmocka_unit_test(an_unchanged_copy_opens_with_the_oracle_s_facts),
         cmocka_unit_test(every_weight_points_into_its_tensor),
         cmocka_unit_test(fused_tensors_become_ranges_of_rows),
+        cmocka_unit_test(gate_up_and_their_product_are_neighbours),
         cmocka_unit_test(a_tied_head_shares_the_embedding),
         cmocka_unit_test(the_class_of_products_follows_type_and_option),
         cmocka_unit_test(optional_keys_have_defaults),
