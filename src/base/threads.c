@@ -20,6 +20,7 @@ enum {
     SPIN_BRIEF_NS = 2000,
     MAX_STREAK = 4,
     SPIN_PAUSES = 32, /* between two looks at the clock */
+    FEW_THREADS = 4,  /* that all look at the word in which they arrive */
 };
 
 /*
@@ -35,9 +36,9 @@ struct spin {
 static _Thread_local struct spin spin;
 
 struct sleepers {
+    atomic_int n_asleep; /* first: on the cache line of the word that stands before it */
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    atomic_int n_asleep;
 };
 
 /* On cache lines of its own: written by one thread, or by the sleep path only. */
@@ -52,11 +53,14 @@ struct thread_pool {
     _Alignas(64) atomic_uint start; /* run count << N_BITS | n of that run */
     _Alignas(64) atomic_int n_running;
     _Alignas(64) atomic_uint done; /* the start word of the last finished run */
-    _Alignas(64) atomic_int n_arrived;
-    _Alignas(64) atomic_uint phase; /* of the barrier: counts completed ones */
-    _Alignas(64) struct sleepers done_sleepers;
-    _Alignas(64) struct sleepers barrier_sleepers;
-    struct worker *workers; /* (size - 1), owned */
+    struct sleepers done_sleepers;
+    /* The barrier: what a thread touches there is on one cache line, for between two phases all of
+     * them have usually left the caches. */
+    _Alignas(64) atomic_uint arrived; /* of this run, at all its barriers */
+    int n;                            /* threads of this run */
+    struct sleepers barrier_sleepers;
+    _Alignas(64) atomic_uint released; /* the part of `arrived` that may go on, if n is large */
+    struct worker *workers;            /* (size - 1), owned */
     int size;
     bool bound; /* thread 0 runs where caller_mask says, the others were sent to theirs */
     struct cpu_mask caller_mask;
@@ -64,7 +68,6 @@ struct thread_pool {
     /* Of the current run; written only while no worker takes part in one. */
     pool_fn *fn;
     void *arg;
-    int n;
 };
 
 ALWAYS_INLINE void cpu_pause(void) {
@@ -238,6 +241,8 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
     struct cpu_mask before;
     bool bound = bind_caller(pool, &before);
     pool->n = n;
+    atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->released, 0, memory_order_relaxed);
     if (n > 1) {
         pool->fn = fn;
         pool->arg = arg;
@@ -257,20 +262,23 @@ void thread_pool_run(struct thread_pool *pool, int n, pool_fn *fn, void *arg) {
     atomic_store(&pool->busy, false);
 }
 
-/* Nobody can enter the next barrier before the phase changed, so that n_arrived is reset first. */
+/* Barrier k of a run is complete once k * n threads have arrived (below 2^31 of them). Few threads
+ * look at that count itself, so that a barrier is one step of one cache line each way; of many each
+ * arrival would take the line from all who look, so they get a word of their own. */
 void thread_pool_barrier_idle(struct thread_pool *pool, pool_idle_fn *fn, void *arg) {
-    int n = pool->n;
+    const unsigned n = (unsigned)pool->n;
     if (n == 1) return;
-    unsigned phase = atomic_load(&pool->phase);
-    if (atomic_fetch_add(&pool->n_arrived, 1) + 1 == n) {
-        atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
-        atomic_store(&pool->phase, phase + 1);
+    const bool few = n <= FEW_THREADS;
+    const unsigned before = atomic_fetch_add(&pool->arrived, 1), goal = before - before % n + n;
+    if (before + 1 == goal) {
+        if (!few) atomic_store(&pool->released, goal);
         wake(&pool->barrier_sleepers);
         return;
     }
-    while (atomic_load_explicit(&pool->phase, memory_order_acquire) == phase && fn(arg))
-        ;
-    wait_change(&pool->phase, phase, &pool->barrier_sleepers);
+    atomic_uint *word = few ? &pool->arrived : &pool->released;
+    bool idle = true;
+    for (unsigned now; (int)((now = atomic_load_explicit(word, memory_order_acquire)) - goal) < 0;)
+        if (!(idle = idle && fn(arg))) wait_change(word, now, &pool->barrier_sleepers);
 }
 
 static bool nothing_to_do(void *arg) {
