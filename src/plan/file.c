@@ -174,7 +174,7 @@ static ats_status read_axis(const json_t *part, const char *where, enum axis *ou
 }
 
 static ats_status read_part(struct applying *a, int op, const json_t *json, const char *where) {
-    static const char *const keys[] = {"device", "axis", "begin", "end", "streamed"};
+    static const char *const keys[] = {"device", "axis", "begin", "end", "streamed", "lot"};
     struct plan_part *part = &a->plan->parts[a->plan->n_parts];
     *part = (struct plan_part){.op = op};
     if (!json_is_object(json)) return fail(ATS_BAD_FILE, "%s is not an object", where);
@@ -187,6 +187,7 @@ static ats_status read_part(struct applying *a, int op, const json_t *json, cons
     if (streamed && !json_is_boolean(streamed))
         return fail(ATS_BAD_FILE, "%s: \"streamed\" is neither true nor false", where);
     part->streamed = json_is_true(streamed);
+    if (json_object_get(json, "lot")) TRY(read_number(json, "lot", where, &part->lot));
     a->plan->n_parts++;
     return ATS_OK;
 }
@@ -207,9 +208,9 @@ static ats_status read_home(struct applying *a, int op, const char *name) {
         return ATS_OK;
     }
     size_t n = json_array_size(home);
-    if (n < 1 || n > (size_t)a->plan->n_devices)
+    if (n < 1 || n > PLAN_MAX_PARTS)
         return fail(ATS_BAD_FILE, "\"%.60s\" has neither a device nor 1 to %d parts", name,
-                    a->plan->n_devices);
+                    PLAN_MAX_PARTS);
     for (size_t i = 0; i < n; i++) {
         snprintf(where, sizeof where, "\"%.60s\", part %zu", name, i + 1);
         TRY(read_part(a, op, json_array_get(home, i), where));
@@ -267,6 +268,15 @@ static ats_status apply(struct applying *a, const char *const *names, int row_gr
     return ATS_OK;
 }
 
+/* As many as the file has, at most. */
+static size_t count_parts(const struct plan_file *f, const struct graph *g,
+                          const char *const *names) {
+    size_t n = 0;
+    for (int i = 0; i < g->n_ops; i++)
+        n += !names[i] ? 0 : max_size(1, json_array_size(json_object_get(f->homes, names[i])));
+    return n;
+}
+
 ats_status plan_file_apply(const struct plan_file *f, struct arena *arena, const struct graph *g,
                            const char *architecture, const int *device_of, int n_devices,
                            int row_group, plan_devices streaming, struct plan **out) {
@@ -278,8 +288,9 @@ ats_status plan_file_apply(const struct plan_file *f, struct arena *arena, const
     a.plan->n_devices = n_devices;
     a.plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
     a.plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
-    a.plan->parts = ARENA_ARRAY(arena, struct plan_part, (size_t)g->n_ops * (size_t)n_devices);
-    ats_status status = apply(&a, plan_names(&scratch, g), row_group, streaming);
+    const char **names = plan_names(&scratch, g);
+    a.plan->parts = ARENA_ARRAY(arena, struct plan_part, count_parts(f, g, names));
+    ats_status status = apply(&a, names, row_group, streaming);
     arena_free(&scratch);
     if (status == ATS_OK) *out = a.plan;
     return status;
@@ -299,6 +310,7 @@ static json_t *home_json(const struct graph *g, const struct plan *plan, int op,
         json_t *part = json_pack("{s:s, s:s, s:i, s:i}", "device", device_names[p->device], "axis",
                                  axis_name(p->axis), "begin", p->begin, "end", p->end);
         if (p->streamed) json_object_set_new(part, "streamed", json_true());
+        if (p->lot) json_object_set_new(part, "lot", json_integer(p->lot));
         json_array_append_new(parts, part);
     }
     return parts;

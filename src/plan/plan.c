@@ -1,5 +1,8 @@
 #include "plan/plan.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 struct plan_maker {
     struct arena *arena;
     const struct graph *g;
@@ -14,8 +17,8 @@ static void begin(struct plan_maker *m, struct arena *arena, const struct graph 
     m->plan = ARENA_NEW(arena, struct plan);
     m->plan->n_devices = n_devices;
     m->plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
-    /* a device has at most one range of an axis, so this is enough */
-    m->plan->parts = ARENA_ARRAY(arena, struct plan_part, (size_t)g->n_ops * (size_t)n_devices);
+    /* a device has at most two ranges of an axis here, so this is enough */
+    m->plan->parts = ARENA_ARRAY(arena, struct plan_part, 2 * (size_t)g->n_ops * (size_t)n_devices);
     m->plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
 }
 
@@ -124,6 +127,14 @@ static void add_random_op(struct plan_maker *m, int i, struct rng *rng, int *bor
         add_part(m, i, d, axis, border[d], border[d + 1]);
 }
 
+/* Borders of a part are multiples of this. */
+static int border_step(const struct graph *g, int row_group, const struct plan_part *p) {
+    const struct graph_op *op = &g->ops[p->op];
+    if (op->kind != OP_MATMUL) return 1;
+    return p->axis == AXIS_ROWS ? row_group
+                                : dtype_info(g->weights[op->weight].dtype)->block_elements;
+}
+
 /* A device streams nothing, every second part or all of them. */
 static void stream_at_random(const struct plan_maker *m, int device, struct rng *rng) {
     static const int n_slots[] = {1, 2, 3, 8};
@@ -134,6 +145,30 @@ static void stream_at_random(const struct plan_maker *m, int device, struct rng 
         if (p->device != device || !op_can_stream(&m->g->ops[p->op])) continue;
         p->streamed = share == 2 || rng_below(rng, 2);
     }
+}
+
+/* Cuts some of the streamed parts in two, of which the first stays on the device, or neither. */
+static void cut_streamed(const struct plan_maker *m, struct rng *rng) {
+    struct plan *plan = m->plan;
+    int n_parts = plan->n_parts, op = 0;
+    struct plan_part *from = xcalloc((size_t)n_parts + 1, sizeof *from);
+    memcpy(from, plan->parts, (size_t)n_parts * sizeof *from);
+    plan->n_parts = 0;
+    for (int i = 0; i < n_parts; i++) {
+        for (; op <= from[i].op; op++)
+            plan->first[op] = plan->n_parts;
+        struct plan_part *p = &plan->parts[plan->n_parts++];
+        *p = from[i];
+        int step = border_step(m->g, m->row_group, p), n = (p->end - p->begin - 1) / step;
+        if (!p->streamed || n < 1 || rng_below(rng, 3)) continue;
+        p[1] = p[0];
+        p->end = p[1].begin = p->begin + step * (1 + (int)rng_below(rng, (uint32_t)n));
+        p->streamed = rng_below(rng, 2);
+        plan->n_parts++;
+    }
+    for (; op <= m->g->n_ops; op++)
+        plan->first[op] = plan->n_parts;
+    free(from);
 }
 
 struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
@@ -164,6 +199,7 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
     m.plan->first[g->n_ops] = m.plan->n_parts;
     for (int d = 0; d < n_devices; d++)
         if (streaming >> d & 1) stream_at_random(&m, d, rng);
+    if (streaming) cut_streamed(&m, rng);
     return m.plan;
 }
 
@@ -184,11 +220,12 @@ int64_t plan_part_bytes(const struct graph *g, const struct plan_part *p) {
     return bytes;
 }
 
-/* Memory and partial sums are kept per device, so a device has at most one part of an op. */
+/* What stays on a device is one range: a cache, a shard. */
 static ats_status check_devices(const struct plan *plan, int from, int to, const char *name) {
     for (int p = from; p < to; p++)
         for (int q = from; q < p; q++)
-            if (plan->parts[p].device == plan->parts[q].device)
+            if (plan->parts[p].device == plan->parts[q].device && !plan->parts[p].streamed &&
+                !plan->parts[q].streamed)
                 return fail(ATS_BAD_ARGUMENT, "device %d has two parts of %s",
                             plan->parts[p].device, name);
     return ATS_OK;
@@ -219,11 +256,12 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     int from = plan->first[i], to = plan->first[i + 1], at = 0;
     const char *name = op_name(g, op);
     if (from == to) return fail(ATS_BAD_ARGUMENT, "the plan has no home for %s", name);
+    if (to - from > PLAN_MAX_PARTS)
+        return fail(ATS_BAD_ARGUMENT, "the plan cuts %s into %d parts, more than %d", name,
+                    to - from, PLAN_MAX_PARTS);
     enum axis axis = plan->parts[from].axis;
-    int length = op_axis_length(g, op, axis), border = 1;
-    if (op->kind == OP_MATMUL)
-        border = axis == AXIS_ROWS ? row_group
-                                   : dtype_info(g->weights[op->weight].dtype)->block_elements;
+    int length = op_axis_length(g, op, axis);
+    int border = border_step(g, row_group, &plan->parts[from]);
     if (!op_has_axis(op, axis) || (op->kind == OP_EMBED && to - from > 1))
         return fail(ATS_BAD_ARGUMENT, "the plan cuts %s along an axis it does not have", name);
     for (int p = from; p < to; p++) {

@@ -15,13 +15,18 @@
 #include "model/graph.h"
 
 /* Range [begin, end) of op's axis on a device. An op's parts are disjoint, ascending and cover the
- * axis; all have the same axis, each its own device. EMBED has one part. */
+ * axis; all have the same axis. A device has at most one that stays there, and any that are
+ * streamed to it. EMBED has one part. */
 struct plan_part {
     int op, device;
     enum axis axis;
     int begin, end;
     bool streamed; /* MATMUL, EXPERTS; on a device that streams */
+    /* Streamed parts of a device that follow each other and have the same lot come together, into
+     * one slot; 0: as the lowering likes. */
+    int lot;
 };
+enum { PLAN_MAX_PARTS = 64 }; /* of an op */
 struct plan {
     int n_devices;
     struct plan_part *parts;

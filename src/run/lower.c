@@ -93,11 +93,10 @@ static int value_buffer(struct lowering *l, int value, int device) {
     return *buffer;
 }
 
+/* For the sum of one part. */
 static int partial_buffer(struct lowering *l, int value, int device) {
-    int *buffer = &l->values[value].partial[device];
     const struct graph_value *v = &l->g->values[value];
-    if (*buffer < 0) *buffer = add_buffer(l, device, 0, v->width, v->rows);
-    return *buffer;
+    return add_buffer(l, device, 0, v->width, v->rows);
 }
 
 /* Notes that step i waits for step j of another device. */
@@ -139,6 +138,21 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
     if (o->writer < 0) o->writer = index;
     o->last_use = index;
     return s;
+}
+
+/* The part's sum is made: a device's second one is added to its first. */
+static void join_partial(struct lowering *l, int value, int device, int buffer) {
+    int *sum = &l->values[value].partial[device];
+    const struct graph_value *v = &l->g->values[value];
+    if (*sum < 0) {
+        *sum = buffer;
+        return;
+    }
+    const int in[2] = {*sum, buffer};
+    struct step step = {
+        .kind = STEP_SUM, .n_in = 2, .end = v->width, .rows = v->rows, .in_rows = v->rows};
+    *sum = partial_buffer(l, value, device);
+    add_step(l, device, step, in, *sum);
 }
 
 /* Copies columns of a local buffer into the exchange, once per range. Returns the buffer there. */
@@ -193,13 +207,12 @@ static struct range part_columns(const struct lowering *l, const struct plan_par
 
 /* The partial sums of a value as inputs of a sum on `device`, in device order. */
 static int gather_partials(struct lowering *l, int value, int device, int begin, int end, int *in) {
-    int op = l->g->values[value].producer, n = 0;
+    int n = 0;
     for (int d = 0; d < l->n_devices; d++) {
         if (l->values[value].partial[d] < 0) continue;
         int buffer = l->values[value].partial[d];
         in[n++] = d == device ? buffer : export_range(l, buffer, begin, end);
     }
-    REQUIRE(n == l->plan->first[op + 1] - l->plan->first[op]);
     return n;
 }
 
@@ -410,7 +423,10 @@ static void emit_matmul(struct lowering *l, const struct plan_part *p, bool firs
     s->s.shard = shard;
     s->s.bias = bias;
     lower_stream_step(l, transfer);
-    if (!partial) ranges_add(&l->values[op->out].have[p->device], step.begin, step.end);
+    if (partial)
+        join_partial(l, op->out, p->device, out);
+    else
+        ranges_add(&l->values[op->out].have[p->device], step.begin, step.end);
 }
 
 static void emit_attention(struct lowering *l, const struct plan_part *p) {
@@ -465,7 +481,10 @@ static void emit_experts(struct lowering *l, const struct plan_part *p) {
     memcpy(s->s.experts, shards, sizeof shards);
     memcpy(s->s.expert_biases, biases, sizeof biases);
     lower_stream_step(l, transfer);
-    if (!partial) ranges_add(&l->values[op->out].have[p->device], 0, step.end);
+    if (partial)
+        join_partial(l, op->out, p->device, out);
+    else
+        ranges_add(&l->values[op->out].have[p->device], 0, step.end);
 }
 
 static void emit_state(struct lowering *l, const struct plan_part *p) {
@@ -529,33 +548,42 @@ static void require_inputs(struct lowering *l, const struct plan_part *p) {
     }
 }
 
+static void emit_part(struct lowering *l, const struct plan_part *p, bool first) {
+    switch (l->g->ops[p->op].kind) {
+    case OP_EMBED:
+        emit_embed(l, p);
+        break;
+    case OP_MATMUL:
+        emit_matmul(l, p, first);
+        break;
+    case OP_ATTENTION:
+        emit_attention(l, p);
+        break;
+    case OP_EXPERTS:
+        emit_experts(l, p);
+        break;
+    case OP_CONV:
+    case OP_DELTA:
+        emit_state(l, p);
+        break;
+    default:
+        REQUIRE(!"a placed op");
+    }
+}
+
+/* A device computes what it holds before it waits for what is streamed to it. */
 static void emit_op(struct lowering *l, int op) {
     const struct plan_part *begin = l->plan->parts + l->plan->first[op];
     const struct plan_part *end = l->plan->parts + l->plan->first[op + 1];
-    for (const struct plan_part *p = begin; p < end; p++)
-        require_inputs(l, p);
-    for (const struct plan_part *p = begin; p < end; p++) {
-        switch (l->g->ops[op].kind) {
-        case OP_EMBED:
-            emit_embed(l, p);
-            break;
-        case OP_MATMUL:
-            emit_matmul(l, p, p == begin);
-            break;
-        case OP_ATTENTION:
-            emit_attention(l, p);
-            break;
-        case OP_EXPERTS:
-            emit_experts(l, p);
-            break;
-        case OP_CONV:
-        case OP_DELTA:
-            emit_state(l, p);
-            break;
-        default:
-            REQUIRE(!"a placed op");
-        }
+    for (const struct plan_part *p = begin, *next; p < end; p = next) {
+        struct plan_part neighbours = *p; /* of one device: what they need is made at once */
+        for (next = p + 1; next < end && next->device == p->device; next++)
+            neighbours.end = next->end;
+        require_inputs(l, &neighbours);
     }
+    for (int streamed = 0; streamed < 2; streamed++)
+        for (const struct plan_part *p = begin; p < end; p++)
+            if (p->streamed == (bool)streamed) emit_part(l, p, p == begin);
 }
 
 /* ---- whole ---- */

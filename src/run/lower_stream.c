@@ -45,7 +45,15 @@ static void divide_device(struct lowering *l, int device) {
         parts[n] = i;
         bytes[n++] = plan_part_bytes(l->g, p);
     }
-    divide(bytes, n, first);
+    for (int i = 0, k; i < n; i = k) { /* those of no lot by themselves, between lots */
+        int lot = l->plan->parts[parts[i]].lot;
+        for (k = i + 1; k < n && l->plan->parts[parts[k]].lot == lot; k++)
+            ;
+        if (lot)
+            first[i] = true;
+        else
+            divide(bytes + i, k - i, first + i);
+    }
     for (int i = 0; i < n; i++)
         l->opens_transfer[parts[i]] = first[i];
     free(bytes), free(parts), free(first);

@@ -212,16 +212,16 @@ static void the_bytes_of_a_part_are_its_share_of_the_file(void **state) {
     struct arena arena = {0};
     const struct graph *g = tiny_graph(&arena, &shapes[1]);
     int gate = tiny_op(g, "blk.0.ffn_gate"), down = tiny_op(g, "blk.0.ffn_down");
-    const struct plan_part rows = {gate, 0, AXIS_ROWS, 16, 48, false};
-    const struct plan_part cols = {down, 0, AXIS_COLS, 256, 768, false};
+    const struct plan_part rows = {gate, 0, AXIS_ROWS, 16, 48, false, 0};
+    const struct plan_part cols = {down, 0, AXIS_COLS, 256, 768, false, 0};
     assert_int_equal(plan_part_bytes(g, &rows), 32 * dtype_row_bytes(DTYPE_Q4_1, 576));
     assert_int_equal(plan_part_bytes(g, &cols), 576 * dtype_row_bytes(DTYPE_Q6_K, 512));
     arena_free(&arena);
     struct arena other = {0};
     g = tiny_graph(&other, &shapes[4]);
     for (int op = 0; op < g->n_ops; op++) {
-        const struct plan_part experts = {op, 0, AXIS_EXPERTS, 1, 4, false};
-        const struct plan_part heads = {op, 0, AXIS_HEADS, 0, 1, false};
+        const struct plan_part experts = {op, 0, AXIS_EXPERTS, 1, 4, false, 0};
+        const struct plan_part heads = {op, 0, AXIS_HEADS, 0, 1, false, 0};
         if (g->ops[op].kind == OP_EXPERTS)
             assert_int_equal(plan_part_bytes(g, &experts), 3 * 3 * 64 * 32 * 4);
         if (g->ops[op].kind == OP_ATTENTION) assert_int_equal(plan_part_bytes(g, &heads), 0);

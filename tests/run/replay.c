@@ -8,7 +8,7 @@
 /* What a float is. */
 struct cell {
     int value;  /* of the graph; POISON: nothing */
-    int part;   /* device whose partial sum it is, or WHOLE */
+    int part;   /* the op's parts whose sum it is, as bits, or WHOLE */
     int line;   /* token, or wanted row */
     int column; /* of the value */
     int step;   /* that wrote it */
@@ -166,10 +166,28 @@ static void expect_inputs(struct replay *r, const struct step *s, int line) {
     }
 }
 
+const struct plan_part *replay_part(const struct replay_case *c, const struct program_step *p) {
+    const struct step *s = &p->step;
+    int op = (int)(s->op - c->g->ops), n = c->plan->first[op + 1] - c->plan->first[op];
+    const struct plan_part *parts = &c->plan->parts[c->plan->first[op]];
+    for (int i = 0; i < n; i++) {
+        int begin = s->begin;
+        if (parts[i].axis == AXIS_COLS) begin = s->in_begin;
+        if (parts[i].axis == AXIS_HEADS) begin = s->head_begin;
+        if (parts[i].axis == AXIS_EXPERTS) begin = s->expert_begin;
+        if (parts[i].device == p->device && parts[i].begin == begin) return &parts[i];
+    }
+    fail_msg("op %d runs on device %d, which has no such part of it", op, p->device);
+    return NULL;
+}
+
 static void run_op(struct replay *r, const struct step *s) {
-    bool partial =
-        op_is_placed(s->op) && plan_op_is_partial(r->c->plan, r->c->g->values[s->op->out].producer);
-    int part = partial ? r->c->program->steps[r->step].device : WHOLE;
+    int part = WHOLE, op = (int)(s->op - r->c->g->ops);
+    if (op_is_placed(s->op) && plan_op_is_partial(r->c->plan, op)) {
+        const struct plan *plan = r->c->plan;
+        const struct program_step *p = &r->c->program->steps[r->step];
+        part = 1 << (replay_part(r->c, p) - &plan->parts[plan->first[op]]);
+    }
     assert_int_equal(s->rows, r->c->g->values[s->op->out].rows);
     int n_lines = step_lines(r, s->rows);
     for (int line = 0; line < n_lines; line++)
@@ -181,33 +199,57 @@ static void run_op(struct replay *r, const struct step *s) {
 
 /* ---- sums and copies ---- */
 
-/* Terms [from, ...) of a sum: a whole element, or all partial sums of one in device order. Returns
- * how many they are. */
-static int take_term(struct replay *r, const struct cell *const *x, int n, int *value) {
-    *value = x[0]->value;
-    if (x[0]->part == WHOLE) return 1;
+/* The device of a sum of parts, which are all of one device. */
+static int parts_device(struct replay *r, int value, int part) {
     const struct plan *plan = r->c->plan;
-    int op = r->c->g->values[*value].producer, n_parts = plan->first[op + 1] - plan->first[op];
-    if (n < n_parts) fail_msg("step %d adds %d of %d partial sums", r->step, n, n_parts);
-    for (int i = 0; i < n_parts; i++)
-        if (x[i]->value != *value || (i > 0 && x[i]->part <= x[i - 1]->part))
-            fail_msg("step %d adds partial sums of value %d out of device order", r->step, *value);
-    return n_parts;
+    int from = plan->first[r->c->g->values[value].producer], device = -1;
+    for (int i = 0; part >> i; i++) {
+        if (!(part >> i & 1)) continue;
+        if (device >= 0 && plan->parts[from + i].device != device)
+            fail_msg("step %d adds up part of value %d over devices", r->step, value);
+        device = plan->parts[from + i].device;
+    }
+    return device;
 }
 
-/* The value that a sum of these cells is. */
-static int sum_value(struct replay *r, const struct cell *const *x, int n) {
-    int terms[STEP_MAX_IN], n_terms = 0;
+/* Terms [from, ...) of a sum: a whole element, or partial sums of one in device order: all there
+ * are, or two of one device. Returns how many they are. */
+static int take_term(struct replay *r, const struct cell *const *x, int n, struct content *term) {
+    *term = (struct content){x[0]->value, x[0]->part};
+    if (x[0]->part == WHOLE) return 1;
+    const struct plan *plan = r->c->plan;
+    int op = r->c->g->values[term->value].producer, n_parts = plan->first[op + 1] - plan->first[op];
+    int all = (int)((1U << n_parts) - 1), k = 1, last = parts_device(r, term->value, term->part);
+    for (; k < n && term->part != all && x[k]->value == term->value; k++) {
+        int device = parts_device(r, term->value, x[k]->part);
+        if (x[k]->part == WHOLE || (x[k]->part & term->part) || device < last)
+            fail_msg("step %d adds partial sums of value %d out of device order", r->step,
+                     term->value);
+        term->part |= x[k]->part;
+        last = device;
+    }
+    if (term->part == all)
+        term->part = WHOLE;
+    else
+        parts_device(r, term->value, term->part);
+    return k;
+}
+
+/* What a sum of these cells is. */
+static struct content sum_of(struct replay *r, const struct cell *const *x, int n) {
+    struct content terms[STEP_MAX_IN] = {{0}};
+    int n_terms = 0;
     for (int i = 0; i < n;)
         i += take_term(r, x + i, n - i, &terms[n_terms++]);
     if (n_terms == 1) return terms[0];
     const struct graph *g = r->c->g;
     for (int i = 0; i < g->n_ops; i++)
-        if (n_terms == 2 && g->ops[i].kind == OP_ADD && g->ops[i].in[0] == terms[0] &&
-            g->ops[i].in[1] == terms[1])
-            return g->ops[i].out;
+        if (n_terms == 2 && g->ops[i].kind == OP_ADD && terms[0].part == WHOLE &&
+            terms[1].part == WHOLE && g->ops[i].in[0] == terms[0].value &&
+            g->ops[i].in[1] == terms[1].value)
+            return (struct content){g->ops[i].out, WHOLE};
     fail_msg("step %d adds values that the graph does not add", r->step);
-    return POISON;
+    return terms[0];
 }
 
 static void run_sum(struct replay *r, const struct step *s) {
@@ -219,7 +261,8 @@ static void run_sum(struct replay *r, const struct step *s) {
                 assert_int_equal(x[i]->line, line);
                 assert_int_equal(x[i]->column, column);
             }
-            write_cell(r, &s->out, line, column, sum_value(r, x, s->n_in), WHOLE, line);
+            struct content sum = sum_of(r, x, s->n_in);
+            write_cell(r, &s->out, line, column, sum.value, sum.part, line);
         }
 }
 
@@ -314,13 +357,6 @@ void replay_run(const struct replay_case *c, struct rng *rng) {
 
 /* ---- form ---- */
 
-static const struct plan_part *part_on(const struct replay_case *c, int op, int device) {
-    for (int i = c->plan->first[op]; i < c->plan->first[op + 1]; i++)
-        if (c->plan->parts[i].device == device) return &c->plan->parts[i];
-    fail_msg("op %d runs on device %d, which has no part of it", op, device);
-    return NULL;
-}
-
 static void check_shard(const struct replay_case *c, int shard, int device, int weight,
                         enum axis axis, int begin, int end) {
     assert_in_range(shard, 0, c->program->n_shards - 1);
@@ -335,7 +371,7 @@ static void check_shard(const struct replay_case *c, int shard, int device, int 
 static void check_matmul(const struct replay_case *c, const struct program_step *p, int op_index) {
     const struct step *s = &p->step;
     const struct graph_weight *w = &c->g->weights[s->op->weight];
-    const struct plan_part *part = part_on(c, op_index, p->device);
+    const struct plan_part *part = replay_part(c, p);
     bool cols = part->axis == AXIS_COLS, partial = plan_op_is_partial(c->plan, op_index);
     assert_int_equal(s->begin, cols ? 0 : part->begin);
     assert_int_equal(s->end, cols ? w->n_rows : part->end);
@@ -355,7 +391,7 @@ static void check_matmul(const struct replay_case *c, const struct program_step 
 
 static void check_attention(const struct replay_case *c, const struct program_step *p,
                             int op_index) {
-    const struct plan_part *part = part_on(c, op_index, p->device);
+    const struct plan_part *part = replay_part(c, p);
     assert_int_equal(p->step.head_begin, part->begin);
     assert_int_equal(p->step.head_end, part->end);
     assert_in_range(p->kv, 0, c->program->n_kvs - 1);
@@ -373,8 +409,8 @@ static void check_attention(const struct replay_case *c, const struct program_st
         assert_int_equal(p->shard, -1);
 }
 
-static void check_experts(const struct replay_case *c, const struct program_step *p, int op_index) {
-    const struct plan_part *part = part_on(c, op_index, p->device);
+static void check_experts(const struct replay_case *c, const struct program_step *p) {
+    const struct plan_part *part = replay_part(c, p);
     assert_int_equal(p->step.expert_begin, part->begin);
     assert_int_equal(p->step.expert_end, part->end);
     const struct experts_params *e = &p->step.op->p.experts;
@@ -391,7 +427,7 @@ static void check_experts(const struct replay_case *c, const struct program_step
 
 /* Filters and gates of just the part, and a state of its own. */
 static void check_state(const struct replay_case *c, const struct program_step *p, int op_index) {
-    const struct plan_part *part = part_on(c, op_index, p->device);
+    const struct plan_part *part = replay_part(c, p);
     const struct graph_op *op = p->step.op;
     assert_in_range(p->state, 0, c->program->n_states - 1);
     const struct program_state *s = &c->program->states[p->state];
@@ -413,7 +449,7 @@ static void check_steps(const struct replay_case *c, int *n_placed) {
         int op_index = (int)(p->step.op - c->g->ops);
         /* a choice is made once, whoever needs it */
         if (op_is_placed(p->step.op) || p->step.op->kind == OP_ROUTE) n_placed[op_index]++;
-        if (p->step.op->kind == OP_EXPERTS) check_experts(c, p, op_index);
+        if (p->step.op->kind == OP_EXPERTS) check_experts(c, p);
         if (p->step.op->kind == OP_ROUTE)
             check_shard(c, p->bias, p->device, p->step.op->bias, AXIS_COLS, 0,
                         p->step.op->p.route.n_experts);

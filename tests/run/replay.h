@@ -1,6 +1,6 @@
 /*
  * Carries a lowered program out with tags instead of numbers: each float of a device's memory and
- * of the exchange knows which element of which value it holds (or of which device's partial sum),
+ * of the exchange knows which element of which value it holds (or of which parts of a sum),
  * and every step checks that what it reads is what the graph means. Everything that is wrong fails
  * the running test. Knows nothing of arithmetic.
  */
@@ -18,6 +18,9 @@ struct replay_case {
 
 /* Shards, caches, ranges, order and waits are what the plan says. */
 void replay_check_form(const struct replay_case *c);
+
+/* The part of the plan that a placed operator's step computes. */
+const struct plan_part *replay_part(const struct replay_case *c, const struct program_step *step);
 
 /* The same of what is streamed. */
 void replay_check_streams(const struct replay_case *c);

@@ -8,10 +8,7 @@ enum { MAX_DEVICES = 8, MAX_TIMELINES = 2 * MAX_DEVICES, N_ROUNDS = 2 };
 /* ---- form ---- */
 
 static int part_transfer(const struct replay_case *c, const struct program_step *s) {
-    int op = (int)(s->step.op - c->g->ops), n = 0;
-    for (int i = c->plan->first[op]; i < c->plan->first[op + 1]; i++)
-        if (c->plan->parts[i].device == s->device && c->plan->parts[i].streamed) n++;
-    assert_int_equal(s->transfer >= 0, n);
+    assert_int_equal(s->transfer >= 0, replay_part(c, s)->streamed);
     return s->transfer;
 }
 
@@ -48,11 +45,8 @@ static void check_transfers(const struct replay_case *c, int device) {
         if (t->device != device) continue;
         int64_t bytes = 0;
         for (int j = t->first_step; j <= t->last_step; j++)
-            for (int k = 0; k < c->plan->n_parts && p->steps[j].transfer == i; k++) {
-                const struct plan_part *part = &c->plan->parts[k];
-                if (part->device == device && &c->g->ops[part->op] == p->steps[j].step.op)
-                    bytes += plan_part_bytes(c->g, part);
-            }
+            if (p->steps[j].transfer == i)
+                bytes += plan_part_bytes(c->g, replay_part(c, &p->steps[j]));
         assert_in_range(bytes, 1, largest);
         if (n) assert_true(together + bytes > largest || t->first_step > last_step);
         together = bytes;

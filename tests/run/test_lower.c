@@ -217,6 +217,69 @@ static void small_parts_come_together(void **state) {
     arena_free(&l.arena);
 }
 
+/* All of a layer in one lot, what is in none between them as it likes. */
+static void a_lot_comes_together(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    stream_all(&l, 2);
+    int n_layers = 0;
+    for (int i = 0; i < l.plan->n_parts; i++) {
+        int layer = l.g->ops[l.plan->parts[i].op].layer;
+        l.plan->parts[i].lot = layer + 1; /* the head has none */
+        n_layers = max_int(n_layers, layer + 1);
+    }
+    const struct program *p = lower(&l);
+    assert_int_equal(p->n_transfers, n_layers + 1);
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct program_step *s = &p->steps[i];
+        if (s->transfer < 0) continue;
+        int layer = s->step.op->layer;
+        assert_int_equal(s->transfer, layer < 0 ? n_layers : layer);
+    }
+    assert_false(replay_has_slot_race(&l.c, -1, -1));
+    arena_free(&l.arena);
+}
+
+/* A device has a half of each matrix, the other half is streamed to it in two parts: columns of
+ * down and of the attention's output are added up there, once. */
+static void what_is_streamed_joins_what_is_there(void **state) {
+    (void)state;
+    struct lowered l;
+    lowered_open(&l, &tiny_plain, 0);
+    int n_before = lower(&l)->n_steps, n_added = 0, n = 0;
+    struct plan_part *parts = ARENA_ARRAY(&l.arena, struct plan_part, 3 * l.plan->n_parts);
+    for (int op = 0; op < l.g->n_ops; op++) {
+        int from = l.plan->first[op], to = l.plan->first[op + 1];
+        l.plan->first[op] = n;
+        for (int i = from; i < to; i++) {
+            struct plan_part p = l.plan->parts[i];
+            bool cut = l.g->ops[op].kind == OP_MATMUL;
+            if (cut && l.g->ops[op].unit_axis == AXIS_COLS) {
+                p.axis = AXIS_COLS;
+                p.end = l.g->weights[l.g->ops[op].weight].n_cols;
+            }
+            int half = cut ? p.end / 2 : p.end, end = p.end;
+            p.end = half;
+            parts[n++] = p;
+            if (!cut) continue;
+            p.streamed = true;
+            parts[n++] = (p.begin = half, p.end = half + 1, p);
+            parts[n++] = (p.begin = half + 1, p.end = end, p);
+            n_added += p.axis == AXIS_COLS ? 4 : 2; /* each with its addition */
+        }
+    }
+    l.plan->first[l.g->n_ops] = l.plan->n_parts = n;
+    l.plan->parts = parts;
+    l.plan->n_slots[0] = 1;
+    const struct program *p = lower(&l);
+    replay_check_streams(&l.c);
+    assert_int_equal(p->n_copies, 0);
+    assert_int_equal(p->n_steps, n_before + n_added);
+    assert_false(replay_has_slot_race(&l.c, -1, -1));
+    arena_free(&l.arena);
+}
+
 /* With a slot for each nothing comes into the middle of a round: all come ahead. */
 static void there_are_no_more_slots_than_transfers(void **state) {
     (void)state;
@@ -365,6 +428,8 @@ int main(void) {
         cmocka_unit_test(idle_devices_cost_nothing),
         cmocka_unit_test(small_parts_come_together),
         cmocka_unit_test(there_are_no_more_slots_than_transfers),
+        cmocka_unit_test(a_lot_comes_together),
+        cmocka_unit_test(what_is_streamed_joins_what_is_there),
         cmocka_unit_test(nothing_is_streamed_unasked),
         cmocka_unit_test(any_streamed_plan_fills_its_slots_in_time),
         cmocka_unit_test(any_plan_computes_the_graph_in_any_order_of_segments),
