@@ -40,11 +40,18 @@ def simulate(program, shape, machine, batch, *flags):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def beside_copies(m):
+    """Of the CPU's rate beside a copy: what the memory has left, as the descriptions say it of the rate they give."""
+    link = m["interference"]["copy_speed_cpu"] * m["link"]["up_pinned"]
+    return min(1.0, (m["bandwidth"]["dram"] - link) / m["rates"]["cpu"]["bytes"])
+
+
 def with_parameters(machine, cpu, vram, gpu):
     """The description with the CPU's rate, the usable VRAM, and factors of the GPU's arithmetic by family."""
     m = json.loads(json.dumps(machine))
     m["memory"]["usable_bytes"] = int(vram)
     m["rates"]["cpu"]["bytes"] *= cpu
+    m["interference"]["cpu_speed_copying"] = beside_copies(m)
     types = m["rates"]["gpu"].setdefault("types", {})
     for family, factor in gpu.items():
         for name in FAMILIES[family]:

@@ -5,7 +5,12 @@
 #define PROMPT_PLACES 4 /* places in a prompt at which its chunks are timed */
 
 static const int chunks[] = {512, 1024, 2048, 4096};
-static const int slots[] = {0, 2, 4};
+/* Slots, and bytes of each: at most so many. Small ones leave memory to weights and pass large
+ * ones in pieces; large ones let more be ahead. */
+static const struct {
+    int n;
+    double bytes;
+} slots[] = {{0, 0}, {2, 33554432}, {4, 67108864}, {2, HUGE_VAL}, {4, HUGE_VAL}};
 
 struct decide_options decide_options_default(int n_ctx, double device_bytes) {
     struct decide_options o = {.placement = placement_options_default(n_ctx),
@@ -21,16 +26,18 @@ struct decide_options decide_options_default(int n_ctx, double device_bytes) {
 
 /* ---- one way ---- */
 
-static struct schedule_options schedule_options_of(const struct decide_options *o, int n_slots,
-                                                   double n_tokens, double depth) {
+static struct schedule_options schedule_options_of(const struct decide_options *o,
+                                                   const struct decide_way *w, double n_tokens,
+                                                   double depth) {
     return (struct schedule_options){.n_tokens = n_tokens,
                                      .n_rows = 1,
                                      .depth = depth,
-                                     .n_slots = n_slots,
+                                     .n_slots = w->n_slots,
+                                     .slot_bytes = w->slot_bytes,
                                      .periodic = true,
                                      .by_units = o->placement.granularity == GRANULARITY_SHARD,
                                      .stream_caches = o->stream_caches,
-                                     .rule = n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
+                                     .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
 }
 
 /* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. */
@@ -41,7 +48,7 @@ static void time_prompt(struct arena *arena, const struct items *items,
     w->prompt_s = w->prompt_serial_s = 0;
     for (int i = 0; i < n_places; i++) {
         double depth = fmax(0, (i + 0.5) * o->n_prompt / n_places - n_tokens / 2);
-        struct schedule_options so = schedule_options_of(o, w->n_slots, n_tokens, depth);
+        struct schedule_options so = schedule_options_of(o, w, n_tokens, depth);
         struct schedule one;
         if (so.n_slots > 0) so.rule = o->prefill_rule;
         schedule_solve(arena, items, w->placement, &so, &one);
@@ -54,7 +61,7 @@ static void time_prompt(struct arena *arena, const struct items *items,
 
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w) {
-    struct schedule_options so = schedule_options_of(o, w->n_slots, 1, o->depth);
+    struct schedule_options so = schedule_options_of(o, w, 1, o->depth);
     schedule_solve(arena, items, w->placement, &so, &w->decode);
     time_prompt(arena, items, o, w);
     w->request_s = w->prompt_s + o->n_answer * w->decode.transfer.result.round_s;
@@ -67,19 +74,21 @@ enum { MAX_WAYS = (int)(COUNT_OF(chunks) * COUNT_OF(slots)) };
 /* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
 static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
                      struct decide_way *ways) {
-    struct schedule_options so = schedule_options_of(o, 1, 1, o->depth);
+    const struct decide_way any = {.n_slots = 1};
+    struct schedule_options so = schedule_options_of(o, &any, 1, o->depth);
     struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
     double slot_bytes = schedule_slot_bytes(arena, items, host, &so);
     int n = 0;
     for (size_t b = 0; b < COUNT_OF(chunks); b++)
         for (size_t k = 0; k < COUNT_OF(slots); k++) {
-            struct decide_way w = {.n_slots = slots[k], .n_batch = chunks[b]};
+            struct decide_way w = {.n_slots = slots[k].n, .n_batch = chunks[b]};
             if (o->n_slots >= 0) w.n_slots = o->n_slots;
             if (o->n_batch > 0) w.n_batch = o->n_batch;
-            w.slot_bytes = slot_bytes;
+            w.slot_bytes = fmin(slots[k].bytes, slot_bytes);
             w.work_bytes = (double)schedule_work_bytes(items, w.n_batch);
-            w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * slot_bytes;
-            bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots >= 0);
+            w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * w.slot_bytes;
+            bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots == 0);
+            if (o->n_slots > 0) more_slots = slots[k].n != 2; /* one for each size */
             bool longer = b > 0 && (o->n_batch > 0 || chunks[b - 1] >= o->n_prompt);
             if (!more_slots && !longer && w.budget_bytes >= (double)o->fixed_bytes) ways[n++] = w;
         }

@@ -10,6 +10,7 @@
 #define MAX_UNITS 32
 /* What is larger passes through a slot in pieces. */
 #define MAX_SLOT_BYTES 268435456.0
+#define MAX_PIECES     64
 /* Values of the widest kind that live at once. */
 #define LIVE_VALUES 4
 
@@ -211,6 +212,14 @@ static bool all_on_host(const struct chain *c, int block) {
     return true;
 }
 
+/* Pieces that the host parts come in. */
+static void set_pieces(struct chain *c) {
+    double slot = c->o->slot_bytes;
+    for (int i = 0; i < c->n; i++)
+        c->out[i].n_pieces =
+            slot > 0 ? (int)fmin(MAX_PIECES, ceil(c->entries[i].copy_bytes / slot)) : 1;
+}
+
 static void build(struct arena *arena, const struct items *items, const struct placement *p,
                   const struct schedule_options *o, bool pieces, struct chain *c) {
     *c = (struct chain){
@@ -234,6 +243,7 @@ static void build(struct arena *arena, const struct items *items, const struct p
         else
             add_items(c, b, from);
     }
+    set_pieces(c);
 }
 
 /* ---- the schedule ---- */

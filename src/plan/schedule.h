@@ -12,7 +12,8 @@
 struct schedule_options {
     double n_tokens, n_rows, depth; /* of the round: lines, wanted ones, tokens before it */
     int n_slots;
-    bool periodic; /* rounds in a row: decode, and the chunks of a prompt */
+    double slot_bytes; /* of each; what is larger passes in pieces. 0: as large as it takes */
+    bool periodic;     /* rounds in a row: decode, and the chunks of a prompt */
     /* A block that is divisible and all on the host is streamed in units, as a whole: the plan is
      * of granularity shard. Else item by item, all or nothing. Rounds of 32 tokens and more are
      * tried item by item as well, divided blocks too, and the shorter is taken: with few slots a

@@ -30,10 +30,10 @@ struct run {
     int n_streamed, n_arrived, n_used; /* begun; done; whose slot is free again */
     int copy_item;                     /* that is being copied, or is next; from n on: the next
                                           round's */
+    int copy_piece;                    /* of it */
     double copy_left;                  /* > 0: running */
     /* What is left of the running item. */
     double switch_left, cpu_left, gpu_left;
-    bool slot_pending; /* its streamed part has not begun */
 };
 
 /* The first streamed item from i on, through the end of the next round. */
@@ -43,15 +43,32 @@ static int next_streamed(const struct run *q, int i) {
     return 2 * q->n;
 }
 
+static int pieces(const struct timeline_item *item) {
+    return !item->streamed ? 0 : item->n_pieces > 1 ? item->n_pieces : 1;
+}
+
+static const struct timeline_item *copied_item(const struct run *q) {
+    return &q->items[q->copy_item < q->n ? q->copy_item : q->copy_item - q->n];
+}
+
+/* The piece that is being copied, or is next, has arrived. */
+static void next_piece(struct run *q) {
+    q->n_arrived++;
+    if (++q->copy_piece < pieces(copied_item(q))) return;
+    q->copy_piece = 0;
+    q->copy_item = next_streamed(q, q->copy_item + 1);
+}
+
 static double ratio(double left, double speed) {
     return left > 0 ? left / speed : HUGE_VAL;
 }
 
-/* Notes that the engine's copy begins or ends now. One of the next round goes into this round's
- * span only where this round's own was ahead: in the long run the two are a round apart
- * (place_ahead). */
+/* Notes that the engine's copy begins or ends now, of an item the first piece's begin and the last
+ * one's end. One of the next round goes into this round's span only where this round's own was
+ * ahead: in the long run the two are a round apart (place_ahead). */
 static void note_copy(struct run *q, bool ends) {
     if (!q->spans) return;
+    if (q->copy_piece != (ends ? pieces(copied_item(q)) - 1 : 0)) return;
     bool next_round = q->copy_item >= q->n;
     if (next_round && q->n_streamed - 1 - q->n_copies >= q->n_ahead) return;
     struct timeline_span *span = &q->spans[next_round ? q->copy_item - q->n : q->copy_item];
@@ -65,21 +82,19 @@ static void start_copy(struct run *q) {
         bool next_round = q->copy_item >= q->n;
         int i = next_round ? q->copy_item - q->n : q->copy_item;
         if (q->items[i].late && (next_round || q->item < i)) return;
-        q->copy_left = q->items[i].copy_s;
+        q->copy_left = q->items[i].copy_s / pieces(&q->items[i]);
         q->n_streamed++;
         note_copy(q, false);
         if (q->copy_left > 0) return;
-        q->n_arrived++; /* of no length */
-        note_copy(q, true);
-        q->copy_item = next_streamed(q, q->copy_item + 1);
+        note_copy(q, true); /* of no length */
+        next_piece(q);
     }
 }
 
 static void end_copy(struct run *q) {
     q->copy_left = 0;
-    q->n_arrived++;
     note_copy(q, true);
-    q->copy_item = next_streamed(q, q->copy_item + 1);
+    next_piece(q);
     start_copy(q);
 }
 
@@ -142,30 +157,36 @@ static bool run_item(struct run *q, enum timeline_place from, int copy, double l
     if (span) span->begin_s = q->now;
     q->cpu_left = item->cpu_s;
     q->gpu_left = item->gpu_s;
-    q->slot_pending = item->streamed;
+    int n = pieces(item), begun = 0, freed = 0; /* pieces computed or being so; computed */
     for (;;) {
-        if (q->slot_pending && q->gpu_left <= 0 && q->n_arrived > copy) {
-            q->gpu_left = item->streamed_s;
-            q->slot_pending = false;
+        while (q->gpu_left <= 0 && begun < n && (freed < begun || q->n_arrived > copy + begun)) {
+            if (freed < begun) {
+                freed++, q->n_used++;
+                start_copy(q);
+            } else {
+                q->gpu_left = item->streamed_s / n;
+                begun++;
+            }
         }
-        if (q->cpu_left <= 0 && q->gpu_left <= 0 && !q->slot_pending) break;
+        if (q->cpu_left <= 0 && q->gpu_left <= 0 && begun == n) break;
         if (q->now > limit_s || !advance(q)) return false;
     }
     if (span) span->end_s = q->now;
-    if (item->streamed) q->n_used++;
+    q->n_used += n > 0;
     return q->now <= limit_s;
 }
 
 static void begin(struct run *q, const struct timeline_state *start) {
     q->copy_item = next_streamed(q, 0);
     for (int i = 0; i < q->n; i++)
-        q->n_copies += q->items[i].streamed;
+        q->n_copies += pieces(&q->items[i]);
     if (start) {
         q->n_ahead = q->n_streamed = start->n_ahead;
         q->copy_left = start->left_s;
         q->n_arrived = q->n_ahead_arrived = start->n_ahead - (start->left_s > 0);
-        for (int i = 0; i < q->n_arrived; i++)
-            q->copy_item = next_streamed(q, q->copy_item + 1);
+        q->n_arrived = 0;
+        for (int i = 0; i < q->n_ahead_arrived; i++)
+            next_piece(q);
     }
 }
 
@@ -176,7 +197,7 @@ static bool run_round(struct run *q, double limit_s) {
         start_copy(q); /* a late one knows now, and a slot may have become free */
         if (!run_item(q, from, copy, limit_s)) return false;
         from = q->items[q->item].place;
-        copy += q->items[q->item].streamed;
+        copy += pieces(&q->items[q->item]);
     }
     start_copy(q);
     q->switch_left = from == TIMELINE_CPU ? 0 : q->m->end_s;
@@ -193,13 +214,14 @@ static void place_ahead(const struct run *q, bool after) {
     for (int i = 0, copy = 0; copy < q->n_ahead && i < q->n; i++) {
         if (!q->items[i].streamed) continue;
         double *times[] = {&q->spans[i].copy_begin_s, &q->spans[i].copy_end_s};
-        for (int k = 0; k < 1 + (copy < q->n_ahead_arrived); k++) {
+        int n = pieces(&q->items[i]);
+        for (int k = 0; k < 1 + (copy + n <= q->n_ahead_arrived); k++) {
             if (!after)
                 *times[k] = NOT_YET;
             else
                 *times[k] = *times[k] >= 0 ? *times[k] - q->now : 0;
         }
-        copy++;
+        copy += n;
     }
 }
 
@@ -223,7 +245,7 @@ static struct timeline_state all_ahead(const struct timeline_item *items, int n,
     struct timeline_state state = {0};
     for (int i = 0; i < n && state.n_ahead < m->n_slots; i++) {
         if (items[i].late) break;
-        state.n_ahead += items[i].streamed;
+        state.n_ahead = min_int(m->n_slots, state.n_ahead + pieces(&items[i]));
     }
     return state;
 }

@@ -23,6 +23,10 @@ struct timeline_item {
     double gpu_s;      /* of what the device holds */
     double streamed_s; /* of what comes through the slot, after gpu_s */
     double copy_s;     /* of the copy engine, alone */
+    /* What is copied comes in so many pieces of equal size, one after the other, each through a
+     * slot of its own that is free when the device has computed the piece; of the last one when the
+     * item ends. 0 is 1. */
+    int n_pieces;
     /* What entering the item costs: from the CPU to the GPU or both, from both to the GPU; from the
      * GPU to the CPU or both, from both to the CPU; from both to both. */
     double up_s, down_s, exchange_s;
@@ -42,7 +46,7 @@ double timeline_switch_s(const struct timeline_item *item, enum timeline_place f
 /* Nobody hinders anybody. */
 struct timeline_machine timeline_machine_ideal(int n_slots);
 
-/* How a round begins: copies of it that are done or running already. Zeroed: none. */
+/* How a round begins: copies (pieces) of it that are done or running already. Zeroed: none. */
 struct timeline_state {
     int n_ahead;   /* at most n_slots */
     double left_s; /* of the last of them, alone; 0: done */

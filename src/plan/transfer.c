@@ -33,6 +33,7 @@ struct timeline_item transfer_apply(const struct transfer_item *item, int k) {
     result.cpu_s = k < item->n_units ? item->base.cpu_s * (1 - share) : 0;
     result.copy_s = item->copy_s * share;
     result.streamed_s = item->streamed_s * share;
+    result.n_pieces = (int)((int64_t)item->n_pieces * k + item->n_units - 1) / item->n_units;
     return result;
 }
 

@@ -18,6 +18,7 @@ struct transfer_item {
      * nothing. */
     int n_units;
     double copy_s, streamed_s;
+    int n_pieces; /* that all of it comes in, timeline.h */
 };
 
 enum transfer_rule {

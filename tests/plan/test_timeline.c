@@ -296,6 +296,43 @@ static void it_agrees_with_a_ticking_clock(void **state) {
     }
 }
 
+/* An item alone on the device in pieces is as many items, each with its own slot. */
+static void pieces_are_items_of_their_own(void **state) {
+    (void)state;
+    enum { MAX = 6 };
+    struct rng rng;
+    rng_seed(&rng, 11);
+    for (int trial = 0; trial < 1000; trial++) {
+        struct timeline_item whole[N], parts[N * MAX];
+        int n_parts = 0;
+        random_items(&rng, whole);
+        for (int i = 0; i < N; i++) {
+            int n = whole[i].streamed && !whole[i].late ? 1 + (int)rng_below(&rng, MAX) : 1;
+            if (n > 1) whole[i].place = TIMELINE_GPU, whole[i].cpu_s = 0;
+            whole[i].n_pieces = n;
+            for (int k = 0; k < n; k++) {
+                struct timeline_item *part = &parts[n_parts++];
+                *part = whole[i];
+                part->n_pieces = 0;
+                part->copy_s /= n, part->streamed_s /= n;
+                if (k > 0) part->gpu_s = 0;
+            }
+        }
+        struct timeline_machine m = timeline_machine_ideal(1 + (int)rng_below(&rng, 4));
+        m.copy_speed_cpu = 0.7, m.cpu_speed_copying = 0.6, m.gpu_speed_cpu = 0.9;
+        struct timeline_result a, b;
+        timeline_round(whole, N, &m, NULL, HUGE_VAL, &a, NULL);
+        timeline_round(parts, n_parts, &m, NULL, HUGE_VAL, &b, NULL);
+        NEAR(a.round_s, b.round_s);
+        NEAR(a.copy_busy_s, b.copy_busy_s);
+        assert_int_equal(a.state.n_ahead, b.state.n_ahead);
+        NEAR(a.state.left_s, b.state.left_s);
+        timeline_periodic(whole, N, &m, HUGE_VAL, &a, NULL);
+        timeline_periodic(parts, n_parts, &m, HUGE_VAL, &b, NULL);
+        assert_true(fabs(a.round_s - b.round_s) <= 1e-6 * b.round_s);
+    }
+}
+
 static void shares_add_up(void **state) {
     (void)state;
     struct rng rng;
@@ -336,6 +373,7 @@ int main(void) {
         cmocka_unit_test(it_gives_up_beyond_the_limit),
         cmocka_unit_test(it_agrees_with_the_recurrence),
         cmocka_unit_test(it_agrees_with_a_ticking_clock),
+        cmocka_unit_test(pieces_are_items_of_their_own),
         cmocka_unit_test(shares_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
