@@ -37,12 +37,16 @@ static struct schedule_options schedule_options_of(const struct decide_options *
                                      .periodic = true,
                                      .by_units = o->placement.granularity == GRANULARITY_SHARD,
                                      .stream_caches = o->stream_caches,
+                                     .one_program = o->one_program,
+                                     .fixed = o->one_program ? o->placement.fixed : NULL,
                                      .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
 }
 
-/* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. */
+/* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. given: a
+ * schedule of the same placement, whose streamed weights they have; or NULL. */
 static void time_prompt(struct arena *arena, const struct items *items,
-                        const struct decide_options *o, struct decide_way *w) {
+                        const struct decide_options *o, const struct schedule *given,
+                        struct decide_way *w) {
     int n_places = min_int(PROMPT_PLACES, (o->n_prompt + w->n_batch - 1) / w->n_batch);
     double n_tokens = min_int(w->n_batch, o->n_prompt);
     w->prompt_s = w->prompt_serial_s = 0;
@@ -51,7 +55,10 @@ static void time_prompt(struct arena *arena, const struct items *items,
         struct schedule_options so = schedule_options_of(o, w, n_tokens, depth);
         struct schedule one;
         if (so.n_slots > 0) so.rule = o->prefill_rule;
-        schedule_solve(arena, items, w->placement, &so, &one);
+        if (given)
+            schedule_retime(arena, items, w->placement, &so, given, &one);
+        else
+            schedule_solve(arena, items, w->placement, &so, &one);
         double n_chunks = o->n_prompt / n_tokens / n_places;
         w->prompt_s += n_chunks * one.transfer.result.round_s;
         w->prompt_serial_s += n_chunks * one.serial.round_s;
@@ -59,12 +66,96 @@ static void time_prompt(struct arena *arena, const struct items *items,
     }
 }
 
+static void add_request(const struct decide_options *o, struct decide_way *w) {
+    w->request_s = w->prompt_s + o->n_answer * w->decode.transfer.result.round_s;
+}
+
+/* Decode and prompts with the same weights streamed: none, or what suits either. */
+static void time_one_program(struct arena *arena, const struct items *items,
+                             const struct decide_options *o, struct decide_way *w) {
+    struct schedule_options decode = schedule_options_of(o, w, 1, o->depth), nothing = decode;
+    struct schedule_options prompt =
+        schedule_options_of(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
+    struct schedule given[3];
+    int n = w->n_slots > 0 ? 3 : 1;
+    struct decide_way best = *w;
+    nothing.rule = TRANSFER_NONE;
+    schedule_solve(arena, items, w->placement, &nothing, &given[0]);
+    if (n > 1) schedule_solve(arena, items, w->placement, &decode, &given[1]);
+    if (n > 1) prompt.rule = o->prefill_rule;
+    if (n > 1) schedule_solve(arena, items, w->placement, &prompt, &given[2]);
+    for (int k = 0; k < n; k++) {
+        struct decide_way one = *w;
+        schedule_retime(arena, items, w->placement, &decode, &given[k], &one.decode);
+        time_prompt(arena, items, o, &given[k], &one);
+        add_request(o, &one);
+        if (k == 0 || one.request_s < best.request_s) best = one;
+    }
+    *w = best;
+}
+
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w) {
+    if (o->one_program) {
+        time_one_program(arena, items, o, w);
+        return;
+    }
     struct schedule_options so = schedule_options_of(o, w, 1, o->depth);
     schedule_solve(arena, items, w->placement, &so, &w->decode);
-    time_prompt(arena, items, o, w);
-    w->request_s = w->prompt_s + o->n_answer * w->decode.transfer.result.round_s;
+    time_prompt(arena, items, o, NULL, w);
+    add_request(o, w);
+}
+
+/* ---- what others do ---- */
+
+/* The first or last n layers, but for what is fixed. */
+static struct placement *layers(struct arena *arena, const struct items *items,
+                                const struct placement_options *o, int n, bool last) {
+    struct placement *p = placement_layers(arena, items, o, n, last);
+    for (int i = 0; o->fixed && i < items->n_items; i++)
+        if (o->fixed[i] != PLACEMENT_FREE) p->homes[i] = (uint8_t)o->fixed[i];
+    if (o->fixed) placement_finish(items, o, p);
+    return p;
+}
+
+static int count_layers(const struct items *items) {
+    int n = 1;
+    for (int b = 1; b < items->n_blocks; b++)
+        n += items->blocks[b].layer != items->blocks[b - 1].layer;
+    return n;
+}
+
+/* As many as fit: by halving. */
+static struct placement *most_layers(struct arena *arena, const struct items *items,
+                                     const struct placement_options *o, double budget_bytes,
+                                     bool last) {
+    int fits = 0, too_many = count_layers(items) + 1;
+    while (fits + 1 < too_many) {
+        int n = fits + (too_many - fits) / 2;
+        const struct placement *p = layers(arena, items, o, n, last);
+        if ((double)(p->quanta * items->quantum_bytes) <= budget_bytes)
+            fits = n;
+        else
+            too_many = n;
+    }
+    return layers(arena, items, o, fits, last);
+}
+
+static void keep_better(const struct decide_way *w, struct decide_way *best) {
+    if (!best->placement || w->request_s < best->request_s) *best = *w;
+}
+
+/* With the memory of a way: the CPU alone, the last layers, the first ones. */
+static void try_simple(struct arena *arena, const struct items *items,
+                       const struct decide_options *o, const struct decide_way *way,
+                       struct decide_way *best) {
+    for (int k = 0; k < 3; k++) {
+        struct decide_way w = *way;
+        w.placement = k == 0 ? layers(arena, items, &o->placement, 0, true)
+                             : most_layers(arena, items, &o->placement, way->budget_bytes, k == 1);
+        decide_time(arena, items, o, &w);
+        keep_better(&w, best);
+    }
 }
 
 /* ---- all of them ---- */
@@ -119,7 +210,9 @@ ats_status decide(struct arena *arena, const struct items *items, const struct d
     for (int i = 0; i < n; i++) {
         ways[i].placement = &placements[i];
         decide_time(arena, items, o, &ways[i]);
-        if (!out->placement || ways[i].request_s < out->request_s) *out = ways[i];
+        keep_better(&ways[i], out);
+        bool whole_units = !o->placement.fixed_units;
+        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], out);
     }
     return ATS_OK;
 }

@@ -21,6 +21,11 @@ struct decide_options {
     int depth;              /* tokens before its decode rounds */
     enum transfer_rule decode_rule, prefill_rule;
     bool stream_caches;
+    /* What an engine runs: one program for all rounds (schedule.h; the placement's prompts in
+     * place, its experts not scattered). What suits decode, what suits prompts, and nothing are
+     * tried; and besides what is placed well, what others do: everything on the CPU, the first and
+     * the last layers. */
+    bool one_program;
 };
 /* Shards, a prompt of half the context (at most 2048) and DECIDE_ANSWER tokens, rules of labels. */
 struct decide_options decide_options_default(int n_ctx, double device_bytes);

@@ -283,7 +283,7 @@ static void better_prefill(struct arena *arena, const struct items *items,
     struct placement *other = ARENA_ARRAY(arena, struct placement, n);
     bool *found = ARENA_ARRAY(arena, bool, n);
     double cost = placement_host_cost(items, o, &out[0]);
-    if (o->tie <= 0 || o->prompt_tokens > 0 || !(cost > 0)) return;
+    if (o->tie <= 0 || o->prompt_tokens > 0 || o->prompts_in_place || !(cost > 0)) return;
     objective.terms[objective.n_terms++] = prefill_term(o, o->tie * out[0].decode_s / cost);
     solve_for(arena, items, o, &objective, budgets, n, other, found);
     for (int i = 0; i < n; i++)

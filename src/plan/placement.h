@@ -33,6 +33,9 @@ struct placement_options {
      * costs a prefill as well. Caches on the host, next to free in decode, are dear there: the CPU
      * has to attend. 0: decode alone, and ties. */
     double prompt_tokens;
+    /* Prompts are computed where everything lives, as decode is: nobody copies the host's weights
+     * for them. */
+    bool prompts_in_place;
     double tie; /* how much slower decode may be for a better prefill: 0.01; 0: not at all */
     /* Any set of experts may be resident, the most popular first; else a range from either end. */
     bool scattered_experts;
@@ -53,7 +56,7 @@ struct placement {
     int quanta;          /* of the grid, on the GPU; at most the budget */
     int64_t gpu_bytes;   /* exact */
     double decode_s;     /* sum of weights[i] * time at depths[i] */
-    double prefill_s;    /* of a chunk, the host's weights copied if that is faster */
+    double prefill_s;    /* of a chunk, the host's weights copied if that is faster and allowed */
     double objective_s;  /* decode_s, and what prompt_tokens add to it */
 };
 

@@ -134,7 +134,7 @@ struct term prefill_term(const struct placement_options *o, double weight) {
                          .n_tokens = o->prefill_tokens,
                          .n_rows = 1,
                          .depth = o->prefill_depth,
-                         .streamed = true};
+                         .streamed = !o->prompts_in_place};
 }
 
 double placement_host_cost(const struct items *items, const struct placement_options *o,
@@ -153,7 +153,8 @@ static double prefill_time(const struct items *items, const struct placement_opt
                            const struct placement *p) {
     int n_tokens = o->prefill_tokens, depth = o->prefill_depth;
     struct term t = prefill_term(o, 1);
-    double gpu = 0, copies = 0, caches = 0;
+    double gpu = 0, copies = 0, caches = 0, in_place = placement_time(items, p, n_tokens, 1, depth);
+    if (o->prompts_in_place) return in_place;
     for (int i = 0; i < items->n_items; i++) {
         double share = placement_host_share(items, p, i, term_lines(items, i, &t)),
                s = choices_host_time(items, i, &t, share);
@@ -166,7 +167,7 @@ static double prefill_time(const struct items *items, const struct placement_opt
             items_time(items, i, SIDE_GPU, term_lines(items, i, &t), depth, cache ? 1 - share : 1);
     }
     double width = items->blocks[0].entry_width;
-    return fmin(placement_time(items, p, n_tokens, 1, depth),
+    return fmin(in_place,
                 fmax(gpu, copies) + caches + items_up_time(items, n_tokens, width) +
                     items_down_time(items, 1, items->blocks[items->n_blocks - 1].exit_width));
 }
@@ -193,9 +194,10 @@ void placement_finish(const struct items *items, const struct placement_options 
                                                             options->n_tokens, options->depths[i]);
     p->prefill_s = prefill_time(items, options, p);
     p->objective_s = p->decode_s;
+    double prompt_s =
+        options->prompts_in_place ? p->prefill_s : placement_host_cost(items, options, p);
     if (options->prompt_tokens > 0)
-        p->objective_s += placement_host_cost(items, options, p) * options->prompt_tokens /
-                          options->prefill_tokens;
+        p->objective_s += prompt_s * options->prompt_tokens / options->prefill_tokens;
 }
 
 /* ---- by hand ---- */

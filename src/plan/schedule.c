@@ -70,8 +70,12 @@ static void add_copy(const struct chain *c, int i, double share, struct schedule
 
 /* Nothing of the block, or of item i alone, is bound to the host. */
 static bool can_stream(const struct chain *c, int first, int n) {
-    for (int i = first; i < first + n; i++)
-        if (c->items->items[i].kv_bytes > 0 && !c->o->stream_caches) return false;
+    for (int i = first; i < first + n; i++) {
+        const struct item *item = &c->items->items[i];
+        if (item->kv_bytes > 0 && !c->o->stream_caches) return false;
+        if (c->o->fixed && c->o->fixed[i] != PLACEMENT_FREE) return false;
+        if (c->o->one_program && item->n_experts > 0) return false;
+    }
     return true;
 }
 
@@ -332,7 +336,8 @@ void schedule_retime(struct arena *arena, const struct items *items, const struc
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
                     const struct schedule_options *o, struct schedule *out) {
     solve(arena, items, p, o, false, out);
-    if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->n_tokens < MANY_TOKENS)
+    if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->one_program ||
+        o->n_tokens < MANY_TOKENS)
         return;
     struct schedule pieces;
     solve(arena, items, p, o, true, &pieces);

@@ -22,6 +22,10 @@ struct schedule_options {
     /* Caches of the host are copied with the weights, and what a round adds comes back. Else a
      * host's attention stays there, and so do the units of a divided block that has one. */
     bool stream_caches;
+    /* What is streamed is so in every round, of one token or of many, as a plan's parts are: never
+     * item by item where blocks are, and no experts, all of which would come each time. */
+    bool one_program;
+    const int *fixed; /* (n_items), as in placement_options: what has a side stays. NULL */
     enum transfer_rule rule;
 };
 
@@ -51,6 +55,12 @@ void schedule_solve(struct arena *arena, const struct items *items, const struct
 void schedule_retime(struct arena *arena, const struct items *items, const struct placement *p,
                      const struct schedule_options *options, const struct schedule *from,
                      struct schedule *out);
+/* The placement as a plan, with what the schedule streams (of weights: no caches), each entry in
+ * one lot, or in pieces if it is larger than slots (slot_bytes; 0: none is). As placement_plan
+ * otherwise; the placement's experts are not scattered. */
+struct plan *schedule_plan(struct arena *arena, const struct items *items,
+                           const struct placement *p, const struct schedule *s, int n_slots,
+                           double slot_bytes, int n_devices, int cpu, int gpu);
 /* The spans (n of the chain) of the schedule's round. */
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans);
 /* Bytes of the largest slot that a placement's chain asks for, at most 256 MiB: what is larger

@@ -1,0 +1,162 @@
+/* What an engine would run, decided for shapes of models on described machines: never predicted
+ * slower than what others do with the same memory, within it, and a plan that may be run. */
+#include <math.h>
+#include <stdio.h>
+
+#include "model/model.h"
+#include "model/shape.h"
+#include "plan/decide.h"
+#include "support.h"
+
+static const char *const shapes[] = {"qwen3-14b", "qwen3-30b-a3b", "gpt-oss-20b"};
+static const char *const machines[] = {"laptop-rtx3060-6gb", "desktop-rtx4090-24gb",
+                                       "laptop-radeon-890m-apu", "desktop-rtx4060-8gb"};
+enum { N_CTX = 8192 };
+
+struct problem {
+    struct arena arena;
+    struct gguf *file;
+    struct model *model;
+    struct profile *machine;
+    struct items *items;
+    struct decide_options o;
+    int *fixed;
+};
+
+static void open_problem(struct problem *p, const char *shape, const char *machine, double share) {
+    char path[600];
+    const struct model_options options = {
+        .n_ctx = N_CTX, .math = MATH_Q8, .row_group = 16, .planning = true};
+    struct items_options io = items_options_default();
+    *p = (struct problem){0};
+    snprintf(path, sizeof path, TEST_SOURCE_ROOT "/shapes/%s.json", shape);
+    TEST_OK(shape_open(path, &p->file));
+    TEST_OK(model_open(p->file, &options, &p->model));
+    snprintf(path, sizeof path, TEST_SOURCE_ROOT "/machines/%s.json", machine);
+    TEST_OK(profile_read(&p->arena, path, &p->machine));
+    io.n_ctx = N_CTX;
+    TEST_OK(items_build(&p->arena, p->model->graph, p->machine, &io, &p->items));
+    p->fixed = ARENA_ARRAY(&p->arena, int, p->items->n_items);
+    for (int i = 0; i < p->items->n_items; i++)
+        p->fixed[i] = PLACEMENT_FREE;
+    p->o = decide_options_default(N_CTX, share * (double)p->machine->usable_bytes);
+    p->o.one_program = p->o.placement.prompts_in_place = true;
+    p->o.n_batch = 512;
+    if (p->machine->shared) p->o.n_slots = 0;
+    p->o.placement.fixed = p->fixed;
+}
+
+static void close_problem(struct problem *p) {
+    model_close(p->model);
+    gguf_close(p->file);
+    arena_free(&p->arena);
+}
+
+/* What the way streams, and where everything is, as a plan for two devices. */
+static struct plan *plan_of(struct problem *p, const struct decide_way *w, int cpu, int gpu) {
+    struct plan *plan = schedule_plan(&p->arena, p->items, w->placement, &w->decode, w->n_slots,
+                                      w->slot_bytes, 2, cpu, gpu);
+    TEST_OK(plan_check(p->model->graph, plan, 1, 1U << gpu));
+    return plan;
+}
+
+static int64_t plan_bytes(const struct problem *p, const struct plan *plan, int device,
+                          bool streamed) {
+    int64_t bytes = 0;
+    for (int i = 0; i < plan->n_parts; i++)
+        if (plan->parts[i].device == device && plan->parts[i].streamed == streamed)
+            bytes += plan_part_bytes(p->model->graph, &plan->parts[i]);
+    return bytes;
+}
+
+static void expect_same_placement(struct problem *p, const struct placement *want,
+                                  const struct plan *plan) {
+    struct placement *got;
+    TEST_OK(placement_from_plan(&p->arena, p->items, &p->o.placement, plan, 0, 1, &got));
+    for (int i = 0; i < p->items->n_items; i++)
+        assert_int_equal(got->homes[i], want->homes[i]);
+    for (int b = 0; b < p->items->n_blocks; b++)
+        assert_int_equal(got->units[b], want->units[b]);
+    assert_true(got->gpu_bytes == want->gpu_bytes);
+}
+
+/* The baseline, timed as the way is, with the way's memory; with and without streaming. */
+static void expect_no_slower(struct problem *p, const struct decide_way *w,
+                             struct placement *baseline) {
+    if ((double)(baseline->quanta * p->items->quantum_bytes) > w->budget_bytes) return;
+    struct decide_way other = *w;
+    other.placement = baseline;
+    decide_time(&p->arena, p->items, &p->o, &other);
+    assert_true(w->request_s <= other.request_s);
+    other.n_slots = 0;
+    decide_time(&p->arena, p->items, &p->o, &other);
+    assert_true(w->request_s <= other.request_s);
+}
+
+static int n_streaming;
+
+static void check_problem(const char *shape, const char *machine, double share) {
+    struct problem p;
+    struct decide_way w;
+    open_problem(&p, shape, machine, share);
+    TEST_OK(decide(&p.arena, p.items, &p.o, &w));
+    const struct placement_options *o = &p.o.placement;
+    expect_no_slower(&p, &w, placement_whole(&p.arena, p.items, o, SIDE_CPU));
+    expect_no_slower(&p, &w, placement_whole(&p.arena, p.items, o, SIDE_GPU));
+    for (int n = 1; n <= p.model->hp.n_layers; n += 5)
+        for (int last = 0; last < 2; last++)
+            expect_no_slower(&p, &w, placement_layers(&p.arena, p.items, o, n, last));
+    assert_true((double)w.placement->gpu_bytes + w.work_bytes + w.n_slots * w.slot_bytes <=
+                p.o.device_bytes);
+    struct plan *plan = plan_of(&p, &w, 0, 1);
+    expect_same_placement(&p, w.placement, plan);
+    plan_of(&p, &w, 1, 0); /* devices the other way round */
+    double streamed = (double)plan_bytes(&p, plan, 1, true);
+    assert_true(fabs(streamed - w.decode.copied_bytes) <= 0.05 * w.decode.copied_bytes + 1e6);
+    assert_int_equal(plan->n_slots[1], streamed > 0 ? w.n_slots : 0);
+    assert_int_equal(plan->n_slots[0], 0);
+    n_streaming += streamed > 0;
+    for (int i = 0; i < plan->n_parts; i++) /* a piece fits its slot, but for whole steps */
+        if (plan->parts[i].streamed)
+            assert_true((double)plan_part_bytes(p.model->graph, &plan->parts[i]) <=
+                        1.1 * w.slot_bytes);
+    close_problem(&p);
+}
+
+static void no_slower_than_layers_or_the_cpu_alone(void **state) {
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        for (size_t m = 0; m < COUNT_OF(machines); m++)
+            check_problem(shapes[s], machines[m], m % 2 ? 0.5 : 1);
+    assert_true(n_streaming >= 2);
+}
+
+static void what_is_fixed_stays(void **state) {
+    (void)state;
+    struct problem p;
+    struct decide_way w;
+    open_problem(&p, "qwen3-14b", "laptop-rtx3060-6gb", 1);
+    const struct items *items = p.items;
+    for (int i = 0; i < items->n_items; i += 3)
+        p.fixed[i] = i % 2 ? SIDE_GPU : SIDE_CPU;
+    TEST_OK(decide(&p.arena, items, &p.o, &w));
+    const struct plan *plan = plan_of(&p, &w, 0, 1);
+    for (int i = 0; i < items->n_items; i += 3) {
+        int op = items->items[i].op;
+        const struct plan_part *part = &plan->parts[plan->first[op]];
+        assert_int_equal(plan->first[op + 1] - plan->first[op], 1);
+        assert_int_equal(part->device, i % 2);
+        assert_false(part->streamed); /* the CPU computes what it was told to have */
+    }
+    p.o.device_bytes = 1e6;
+    TEST_STATUS(decide(&p.arena, items, &p.o, &w), ATS_BAD_ARGUMENT);
+    close_problem(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_slower_than_layers_or_the_cpu_alone),
+        cmocka_unit_test(what_is_fixed_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
