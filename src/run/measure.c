@@ -21,6 +21,10 @@ ats_status measure_step(struct measure *m) {
     return fail(ATS_CANCELLED, "measuring was cancelled");
 }
 
+enum dtype measure_kv_dtype(ats_kv_type type) {
+    return type == ATS_KV_F32 ? DTYPE_F32 : type == ATS_KV_Q8_0 ? DTYPE_Q8_0 : DTYPE_F16;
+}
+
 /* ---- the grid ---- */
 
 static void set_grid(const struct measure_options *o, struct profile *p) {
@@ -82,6 +86,8 @@ static ats_status list_items(struct measure *m, struct items **out) {
     any->name = any->key = "";
     any->has_rates = true;
     o.n_ctx = max_int(1, m->o->n_ctx);
+    o.kv_k = measure_kv_dtype(m->o->kv_k);
+    o.kv_v = measure_kv_dtype(m->o->kv_v);
     TRY(items_build(m->arena, m->model->graph, any, &o, out));
     if ((*out)->n_items > 0) return ATS_OK;
     return fail(ATS_UNSUPPORTED, "the model has nothing to place");
@@ -158,10 +164,9 @@ static ats_status measure_all(struct measure *m) {
     return profile_finish(p, "what was measured");
 }
 
-ats_status measure_keys(struct arena *arena, const struct model *model, int n_ctx,
-                        struct profile **out) {
-    const struct measure_options o = {.n_ctx = n_ctx};
-    struct measure m = {.arena = arena, .model = model, .o = &o};
+ats_status measure_keys(struct arena *arena, const struct model *model,
+                        const struct measure_options *options, struct profile **out) {
+    struct measure m = {.arena = arena, .model = model, .o = options};
     struct items *items;
     *out = m.p = ARENA_NEW(arena, struct profile);
     m.p->name = m.p->key = "";

@@ -7,9 +7,13 @@
  */
 #pragma once
 
+#include "atsinfer.h"
 #include "backend/backend.h"
 #include "model/model.h"
 #include "plan/profile.h"
+
+/* As items and their keys have it. */
+enum dtype measure_kv_dtype(ats_kv_type type);
 
 /* done of total operators and links; returns false to cancel. */
 typedef bool measure_progress_fn(void *user, uint64_t done, uint64_t total);
@@ -17,16 +21,17 @@ typedef bool measure_progress_fn(void *user, uint64_t done, uint64_t total);
 struct measure_options {
     const char *cpu, *gpu; /* names of devices; gpu NULL: none, and its side is the processor's */
     int n_threads;
-    bool quick;         /* fewer token counts, shares and depths, fewer repeats */
-    int n_ctx;          /* depths beyond it are left out */
-    int64_t cold_bytes; /* what is read between two uses of a byte; 0: twice the last cache */
+    bool quick;             /* fewer token counts, shares and depths, fewer repeats */
+    int n_ctx;              /* depths beyond it are left out */
+    ats_kv_type kv_k, kv_v; /* of caches */
+    int64_t cold_bytes;     /* what is read between two uses of a byte; 0: twice the last cache */
     measure_progress_fn *progress; /* or NULL */
     void *progress_user;
 };
 
 /* The operators that would be measured, each key once, without times. Everything in the arena. */
-MUST_CHECK ats_status measure_keys(struct arena *arena, const struct model *model, int n_ctx,
-                                   struct profile **out);
+MUST_CHECK ats_status measure_keys(struct arena *arena, const struct model *model,
+                                   const struct measure_options *options, struct profile **out);
 /* Everything in the arena; name and key are the caller's to set. A time that is zero, not finite or
  * longer than a minute is measured again, then refused. Errors: CANCELLED; DEVICE for what cannot
  * be a time, naming the operator; those of the backends. */
