@@ -178,6 +178,11 @@ typedef struct ats_simulation {
     const char *plan;
     bool ablation; /* "ablation": what placement, coordination, transfer and shards gain, one after
                       the other, and the four granularities, all with the same memory */
+    /* "load": a long decode while other programs take their share of the machine, by a trace (a
+     * JSON file, see docs/architecture.md); NULL: none. When to plan again: a
+     * resource's speed differs by this share (0: 0.15), so many rounds apart (0: 5). */
+    const char *load;
+    double replan_threshold, replan_interval;
     const char *diff; /* explained beside the plan: that of a file, or the best by a granularity for
                          the same memory with nothing given; NULL: none */
 } ats_simulation;

@@ -97,6 +97,51 @@ static void add_ablation(struct buf *out, const json_t *o) {
     }
 }
 
+/* ---- load ---- */
+
+static void add_slow(struct buf *out, const json_t *slow) {
+    const char *key;
+    json_t *value;
+    int n = 0;
+    json_object_foreach((json_t *)(uintptr_t)slow, key, value) {
+        if (json_number_value(value) < 1.0005) continue;
+        buf_printf(out, "%s%s x%.2f", n++ ? ", " : "", key, json_number_value(value));
+    }
+    if (!n) buf_add_str(out, "none");
+}
+
+static void add_segment(struct buf *out, const json_t *o) {
+    buf_printf(
+        out, "%8.1f %9.2f %10.2f %7.2f %7.2f %8.1f%% %8lld %8.2f s  ", real_of(o, "start_s"),
+        1e3 * real_of(o, "static_s"), 1e3 * real_of(o, "replanned_s"), 1e3 * real_of(o, "oracle_s"),
+        1e3 * real_of(o, "mean_s"), 100 * real_of(o, "reduction"),
+        (long long)json_integer_value(json_object_get(o, "switches")), real_of(o, "reaction_s"));
+    add_slow(out, json_object_get(o, "slow"));
+    buf_add_str(out, "\n");
+}
+
+/* Each stretch of the trace, then each switch. */
+static void add_load(struct buf *out, const json_t *load) {
+    const json_t *segments = json_object_get(load, "segments"),
+                 *switches = json_object_get(load, "switches");
+    buf_printf(out, "\nload       %.0f rounds, planned %.0f times, %.0f probes; ms a token\n",
+               real_of(load, "rounds"), real_of(load, "solved"), real_of(load, "probes"));
+    buf_printf(out, "%8s %9s %10s %7s %7s %9s %8s %10s  %s\n", "from s", "as it is", "replanned",
+               "oracle", "mean", "less", "switches", "reaction", "slower");
+    for (size_t i = 0; i < json_array_size(segments); i++)
+        add_segment(out, json_array_get(segments, i));
+    for (size_t i = 0; i < json_array_size(switches); i++) {
+        const json_t *o = json_array_get(switches, i);
+        buf_printf(out, "%8.2f s  plan %lld, %s, %.2f ms -> %.2f ms a token, for %.0f ms: ",
+                   real_of(o, "at_s"), (long long)json_integer_value(json_object_get(o, "plan")),
+                   json_is_true(json_object_get(o, "moves")) ? "shards moved" : "streams others",
+                   1e3 * real_of(o, "old_s"), 1e3 * real_of(o, "new_s"),
+                   1e3 * real_of(o, "cost_s"));
+        add_text(out, o, "reason");
+        buf_add_str(out, "\n");
+    }
+}
+
 static void fill(struct app *app, ats_simulation *s) {
     const struct flags *f = &app->flags;
     ats_simulation_default(s);
@@ -115,6 +160,9 @@ static void fill(struct app *app, ats_simulation *s) {
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
     s->plan = flag_text(f, FLAG_PLAN);
     s->ablation = flag_on(f, FLAG_SIM_ABLATION);
+    s->load = flag_text(f, FLAG_SIM_LOAD);
+    s->replan_threshold = f->values[FLAG_REPLAN_THRESHOLD].real;
+    s->replan_interval = f->values[FLAG_REPLAN_INTERVAL].real;
     s->trace = flag_given(f, FLAG_TRACE);
 }
 
@@ -138,6 +186,8 @@ static int print(struct app *app, json_t *o) {
     add_report(&out, o);
     const json_t *ablation = json_object_get(o, "ablation");
     if (ablation) add_ablation(&out, ablation);
+    const json_t *load = json_object_get(o, "load");
+    if (load) add_load(&out, load);
     int code = app_print(app, out.data, out.len);
     buf_free(&out);
     return code;

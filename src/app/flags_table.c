@@ -626,6 +626,19 @@ const struct flag flag_table[N_FLAGS] = {
                            .commands = SIM,
                            .help = "tell what placement, coordination, transfer and shards gain one "
                                    "after the other, and each granularity, with the same memory"},
+    [FLAG_SIM_LOAD] = {.names = {"--load"}, .value = "FILE", .kind = FLAG_TEXT,
+                       .group = GROUP_TASK, .commands = SIM, .takes_file = true,
+                       .help = "a trace of what other programs take of the machine: tell a long "
+                               "decode under it, with the plan as it is, planned again, and by "
+                               "one who knows the load"},
+    [FLAG_REPLAN_THRESHOLD] = {.names = {"--replan-threshold"}, .value = "X", .kind = FLAG_REAL,
+                               .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 10,
+                               .default_value = "0.15",
+                               .help = "plan again when a device or the link is off by this share"},
+    [FLAG_REPLAN_INTERVAL] = {.names = {"--replan-interval"}, .value = "N", .kind = FLAG_REAL,
+                              .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 1000000,
+                              .default_value = "5",
+                              .help = "rounds from one plan to the next, at least"},
     [FLAG_PLAN_DIFF] = {.names = {"--diff"}, .value = "PLAN", .kind = FLAG_TEXT,
                         .group = GROUP_TASK, .commands = PLAN, .only_here = true,
                         .takes_file = true,

@@ -26,9 +26,9 @@ struct decide_options decide_options_default(int n_ctx, double device_bytes) {
 
 /* ---- one way ---- */
 
-static struct schedule_options schedule_options_of(const struct decide_options *o,
-                                                   const struct decide_way *w, double n_tokens,
-                                                   double depth) {
+struct schedule_options decide_schedule_options(const struct decide_options *o,
+                                                const struct decide_way *w, double n_tokens,
+                                                double depth) {
     return (struct schedule_options){.n_tokens = n_tokens,
                                      .n_rows = 1,
                                      .depth = depth,
@@ -52,7 +52,7 @@ static void time_prompt(struct arena *arena, const struct items *items,
     w->prompt_s = w->prompt_serial_s = 0;
     for (int i = 0; i < n_places; i++) {
         double depth = fmax(0, (i + 0.5) * o->n_prompt / n_places - n_tokens / 2);
-        struct schedule_options so = schedule_options_of(o, w, n_tokens, depth);
+        struct schedule_options so = decide_schedule_options(o, w, n_tokens, depth);
         struct schedule one;
         if (so.n_slots > 0) so.rule = o->prefill_rule;
         if (given)
@@ -73,9 +73,9 @@ static void add_request(const struct decide_options *o, struct decide_way *w) {
 /* Decode and prompts with the same weights streamed: none, or what suits either. */
 static void time_one_program(struct arena *arena, const struct items *items,
                              const struct decide_options *o, struct decide_way *w) {
-    struct schedule_options decode = schedule_options_of(o, w, 1, o->depth), nothing = decode;
+    struct schedule_options decode = decide_schedule_options(o, w, 1, o->depth), nothing = decode;
     struct schedule_options prompt =
-        schedule_options_of(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
+        decide_schedule_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
     struct schedule given[3];
     int n = w->n_slots > 0 ? 3 : 1;
     struct decide_way best = *w;
@@ -100,7 +100,7 @@ void decide_time(struct arena *arena, const struct items *items, const struct de
         time_one_program(arena, items, o, w);
         return;
     }
-    struct schedule_options so = schedule_options_of(o, w, 1, o->depth);
+    struct schedule_options so = decide_schedule_options(o, w, 1, o->depth);
     schedule_solve(arena, items, w->placement, &so, &w->decode);
     time_prompt(arena, items, o, NULL, w);
     add_request(o, w);
@@ -166,7 +166,7 @@ enum { MAX_WAYS = (int)(COUNT_OF(chunks) * COUNT_OF(slots)) };
 static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
                      struct decide_way *ways) {
     const struct decide_way any = {.n_slots = 1};
-    struct schedule_options so = schedule_options_of(o, &any, 1, o->depth);
+    struct schedule_options so = decide_schedule_options(o, &any, 1, o->depth);
     struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
     double slot_bytes = schedule_slot_bytes(arena, items, host, &so);
     int n = 0;
@@ -215,51 +215,4 @@ ats_status decide(struct arena *arena, const struct items *items, const struct d
         if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], out);
     }
     return ATS_OK;
-}
-
-/* ---- under load ---- */
-
-static void slow_rates(struct profile_rates *r, double speed) {
-    r->kv_bytes *= speed;
-    r->kv_flop *= speed;
-    r->default_bytes *= speed;
-    r->default_flop *= speed;
-    for (int t = 0; t < N_DTYPES_WEIGHT; t++) {
-        r->bytes[t] *= speed;
-        r->flop[t] *= speed;
-    }
-}
-
-static void slow_times(const struct profile *p, struct profile_times *t, double speed) {
-    for (int k = 0; k < p->n_tokens; k++) {
-        for (int s = 0; s < p->n_shares; s++)
-            t->work_s[s][k] /= speed;
-        for (int d = 0; d < p->n_depths; d++)
-            t->kv_s[d][k] /= speed;
-    }
-}
-
-struct profile *decide_profile(struct arena *arena, const struct profile *p,
-                               const struct decide_load *load) {
-    const double speeds[N_SIDES] = {[SIDE_CPU] = load->cpu, [SIDE_GPU] = load->gpu};
-    struct profile *slow = ARENA_NEW(arena, struct profile);
-    *slow = *p;
-    slow->items = ARENA_ARRAY(arena, struct profile_item, p->n_items);
-    for (int i = 0; i < p->n_items; i++)
-        slow->items[i] = p->items[i];
-    for (int side = 0; side < N_SIDES; side++) {
-        REQUIRE(speeds[side] > 0 && load->link > 0);
-        slow->op_s[side] /= speeds[side];
-        slow_rates(&slow->rates[side], speeds[side]);
-        for (int i = 0; i < p->n_items; i++)
-            slow_times(p, &slow->items[i].sides[side], speeds[side]);
-    }
-    struct profile_link *l = &slow->link;
-    l->up_pinned *= load->link;
-    l->up_staged *= load->link;
-    l->down_pinned *= load->link;
-    l->down_staged *= load->link;
-    l->activation_up *= load->link;
-    l->activation_down *= load->link;
-    return slow;
 }

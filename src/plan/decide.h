@@ -47,13 +47,7 @@ MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
 /* The schedules and times of a way whose slots, chunk and placement are given. */
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w);
-
-/* Speeds of the moment, as shares of those that were measured (S5): above 0, 1 where nothing
- * disturbs. */
-struct decide_load {
-    double cpu, gpu, link;
-};
-/* The profile as it is under load: operators of either side and the link slower by as much. What a
- * device change costs beside its bytes stays. In the arena; p is borrowed. */
-struct profile *decide_profile(struct arena *arena, const struct profile *p,
-                               const struct decide_load *load);
+/* Of one round of a way, of which slots are read: what plan/schedule.h asks for. */
+struct schedule_options decide_schedule_options(const struct decide_options *o,
+                                                const struct decide_way *w, double n_tokens,
+                                                double depth);

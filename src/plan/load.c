@@ -107,6 +107,14 @@ struct load_factors load_none(void) {
     return f;
 }
 
+bool load_is_felt(const struct load_factors *factors, double threshold) {
+    for (int r = 0; r < N_LOAD_RESOURCES; r++) {
+        double slow = factors->slow[r];
+        if (fmax(slow, 1 / slow) >= 1 + threshold) return true;
+    }
+    return false;
+}
+
 struct load_factors load_at(const struct load *load, double now_s) {
     struct load_factors f = load_none();
     for (int i = 0; i < load->n_steps; i++) {

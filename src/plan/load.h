@@ -42,6 +42,8 @@ struct load_factors {
     double slow[N_LOAD_RESOURCES];
 };
 struct load_factors load_none(void);
+/* One of them is off 1 by the threshold (0.15: 15%) or more, either way. */
+bool load_is_felt(const struct load_factors *factors, double threshold);
 struct load_factors load_at(const struct load *load, double now_s);
 /* The first time after now_s at which something begins or ends; infinite: nothing does. */
 double load_next_change(const struct load *load, double now_s);

@@ -165,16 +165,11 @@ struct load_factors replan_ask(struct replan *r) {
     return r->considered;
 }
 
-static bool without_load(const struct replan *r) {
-    for (int i = 0; i < N_LOAD_RESOURCES; i++)
-        if (ratio(r->considered.slow[i], 1) >= 1 + r->options.threshold) return false;
-    return true;
-}
-
 bool replan_accept(const struct replan *r, const struct replan_offer *o) {
     double gain_s = o->old_s - o->new_s;
     if (!isfinite(gain_s)) return false;
-    if (o->base && without_load(r)) return gain_s > -r->options.min_gain * o->old_s;
+    if (o->base && !load_is_felt(&r->considered, r->options.threshold))
+        return gain_s > -r->options.min_gain * o->old_s;
     return gain_s > r->options.min_gain * o->old_s &&
            gain_s * r->options.horizon_rounds > o->cost_s;
 }

@@ -61,6 +61,12 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
     TRY(check_range("n_batch", o->n_batch, 0, 1 << 16));
     TRY(check_range("vram_mib", o->vram_mib, 0, 1 << 24));
     TRY(check_range("n_slots", o->n_slots, -1, 64));
+    if (!(o->replan_threshold >= 0 && o->replan_threshold <= 10))
+        return fail(ATS_BAD_ARGUMENT, "replan_threshold is %g, expected 0 to 10",
+                    o->replan_threshold);
+    if (!(o->replan_interval >= 0 && o->replan_interval <= 1e6))
+        return fail(ATS_BAD_ARGUMENT, "replan_interval is %g, expected 0 to 1e6",
+                    o->replan_interval);
     if (!(o->expert_hit_exponent >= 0 && o->expert_hit_exponent <= 1))
         return fail(ATS_BAD_ARGUMENT, "expert_hit_exponent is %g, expected 0 to 1",
                     o->expert_hit_exponent);
@@ -183,6 +189,7 @@ ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
     TRY(constraints_read(&s->arena, &s->o, s->file->arch, s->items, &s->constraints));
     TRY(decide_best(s));
     set_limits(s);
+    if (s->o.load) TRY(load_simulate(s, s->o.load));
     return s->o.ablation ? ablation_run(s) : ATS_OK;
 }
 

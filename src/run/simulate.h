@@ -9,6 +9,7 @@
 #include "model/model.h"
 #include "plan/decide.h"
 #include "plan/limit.h"
+#include "plan/load.h"
 #include "run/constraints.h"
 
 struct simulation {
@@ -28,6 +29,7 @@ struct simulation {
     struct decide_way best;
     struct limit round, blocks, prompt; /* S6, S6b, and of a chunk of the prompt */
     struct ablation *ablation;          /* NULL: not asked for */
+    struct load_run *load;              /* the same */
 };
 
 /* A row of the ablation: what is done, and its times. serial: prompts are what way.prefill.serial
@@ -46,6 +48,34 @@ struct ablation {
     struct ablation_row granularities[SIMULATION_GRANULARITIES];
 };
 
+/* Decode under a trace of load, which is constant within a segment. Seconds of a round: with the
+ * plan made without load; with the last one in force; with the best for these factors; and on
+ * average, switches included. plan: the last one in force, 0: the first. */
+struct load_segment {
+    double start_s, end_s;
+    struct load_factors factors;
+    double static_s, settled_s, oracle_s, mean_s;
+    int n_rounds, n_switches, plan;
+    double reaction_s; /* from its start to the end of the last switch; rounds that were run */
+    int reaction_rounds;
+};
+struct load_switch {
+    double at_s, cost_s, old_s, new_s; /* old, new: of a round, as predicted */
+    int plan;
+    bool moves; /* shards */
+    char reason[96];
+};
+enum { LOAD_MAX_PLANS = 32, LOAD_MAX_SWITCHES = 256 };
+struct load_run {
+    struct load_segment *segments;
+    int n_segments;
+    struct load_switch switches[LOAD_MAX_SWITCHES];
+    int n_switches;
+    struct decide_way plans[LOAD_MAX_PLANS];
+    int n_plans, n_rounds, n_solved, n_probes;
+    double end_s;
+};
+
 /* All ways tried, the best kept. s is zeroed; to be closed also after an error. */
 MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
 void simulation_close(struct simulation *s);
@@ -60,4 +90,8 @@ struct decide_options simulation_options(const struct simulation *s, int n_batch
 /* Behind simulation_run, on a simulation whose best way is known: s->ablation. */
 MUST_CHECK ats_status ablation_run(struct simulation *s);
 
+/* The same of a long decode under the trace of a file: s->load. */
+MUST_CHECK ats_status load_simulate(struct simulation *s, const char *path);
+
+json_t *load_json(const struct load_run *run); /* owned */
 json_t *simulation_json(struct simulation *s); /* owned */

@@ -199,6 +199,7 @@ json_t *simulation_json(struct simulation *s) {
     json_object_set_new(o, "prefill", schedule_json(&w->prefill));
     json_object_set_new(o, "limits", limits_json(s));
     if (s->ablation) json_object_set_new(o, "ablation", ablation_json(s));
+    if (s->load) json_object_set_new(o, "load", load_json(s->load));
     if (s->o.trace) json_object_set_new(o, "trace", trace_json(s));
     return o;
 }

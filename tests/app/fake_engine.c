@@ -210,6 +210,13 @@ void ats_simulation_default(ats_simulation *s) {
     *s = (ats_simulation){.n_slots = -1};
 }
 
+static const char fake_load[] =
+    ",\"load\":{\"rounds\":9,\"solved\":2,\"probes\":1,\"segments\":[{\"start_s\":2.0,"
+    "\"slow\":{\"cpu\":2.5,\"gpu\":1,\"link\":1},\"static_s\":0.04,\"replanned_s\":0.03,"
+    "\"oracle_s\":0.02,\"mean_s\":0.035,\"reduction\":0.25,\"switches\":1,\"reaction_s\":0.5}],"
+    "\"switches\":[{\"at_s\":2.5,\"reason\":\"cp\\u001bu\",\"cost_s\":0.01,\"old_s\":0.04,"
+    "\"new_s\":0.03,\"plan\":1,\"moves\":true}]}";
+
 ats_status ats_simulate(const ats_simulation *s, char **json) {
     TRY(fake_open_fails(s->model));
     struct buf text = {0};
@@ -219,9 +226,9 @@ ats_status ats_simulate(const ats_simulation *s, char **json) {
                "\"depth\":512,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
                "\"placement\":{\"gpu_bytes\":%d,\"items\":5,\"items_on_gpu\":3,\"blocks\":2,"
                "\"blocks_divided\":1},\"limits\":{\"blocks\":{\"tok_s\":20.0,\"hit\":0.4,"
-               "\"binds\":\"dram\"}}%s%s}",
+               "\"binds\":\"dram\"}}%s%s%s}",
                s->model, s->granularity, s->transfer, s->vram_mib << 20,
-               s->trace ? ",\"trace\":[{}]" : "",
+               s->trace ? ",\"trace\":[{}]" : "", s->load ? fake_load : "",
                s->ablation ? ",\"ablation\":{\"n_slots\":2,\"n_batch\":512,\"steps\":[{"
                              "\"name\":\"base\",\"decode\":{\"tok_s\":8.25,\"gpu_busy\":0.5,"
                              "\"link_rate\":1.5e9,\"exposed_s\":0.002,\"splits\":7}}]}"

@@ -674,6 +674,12 @@ static void simulate_tells_speeds_and_limits(void **state) {
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--ablation");
     assert_has(&s.out, "slots, chunks of 512 tokens\n");
     assert_has(&s.out, "base                 8.25       50%       1.50       2.00 ms        7\n");
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--load", "load.json");
+    assert_has(&s.out,
+               "     2.0     40.00      30.00   20.00   35.00     25.0%        1     0.50 s  "
+               "cpu x2.50\n");
+    assert_has(&s.out, "2.50 s  plan 1, shards moved, 40.00 ms -> 30.00 ms a token, for 10 ms: cp");
+    assert_lacks(&s.out, "\x1b");
 }
 
 static void plan_explains_a_described_machine(void **state) {
