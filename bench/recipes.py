@@ -171,3 +171,12 @@ def requantise(bin_dir, root, model, kind, donor):
     _made(out, [bin_dir / "llama-quantize", "--allow-requantize", *options, source, out, to],
           root / "logs" / f"quantize-{out.stem}.log")
     return out
+
+
+def file_of(o, name, kind):
+    """The file of smollm2, of a name of models.SHAPES (both in the type `kind`, made if it is not there), or of a path.
+    o: has dir, jobs and smollm2, as the scripts' flags."""
+    if name not in models.SHAPES and name != "smollm2":
+        return pathlib.Path(name).resolve()
+    name = str(o.smollm2) if name == "smollm2" else name
+    return requantise(build("llama.cpp", o.dir, o.jobs), o.dir, name, kind, o.smollm2)

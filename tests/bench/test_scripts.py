@@ -1,15 +1,22 @@
 #!/usr/bin/env python3
 """The rules by which bench/ judges samples, and how it calls the engines. usage: test_scripts.py BENCH_FOLDER"""
+import json
 import pathlib
+import random
 import sys
 import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
+import agreement  # noqa: E402
 import engines  # noqa: E402
 import ggufile  # noqa: E402
+import machine  # noqa: E402
 import models  # noqa: E402
+import plans  # noqa: E402
+import recipes  # noqa: E402
+import samples as taken  # noqa: E402
 import table  # noqa: E402
 
 
@@ -170,6 +177,130 @@ class Models(unittest.TestCase):
             f.write(b"ELF?")
             f.flush()
             self.assertRaises(RuntimeError, ggufile.Header, f.name)
+
+
+def told_model():
+    """Two layers of an attention in 3 units and a feed-forward in 8 of 32, an output of 640 rows."""
+    def tensor(name, layer, size, block=None, n=0, axis="rows", each=0):
+        units = {"block": block, "n_units": n, "unit_axis": axis, "unit_elements": each} if n else {}
+        return {"name": name, "op": "embed" if name == "embd" else "matmul", "layer": layer, "parts": [{"bytes": size}], **units}
+    tensors = [tensor("embd", -1, 1000)]
+    for i in range(2):
+        tensors += [tensor(f"{i}.q", i, 20, 2 * i, 3, "rows", 64), tensor(f"{i}.o", i, 20, 2 * i, 3, "cols", 64),
+                    tensor(f"{i}.router", i, 10), tensor(f"{i}.up", i, 25, 2 * i + 1, 8, "rows", 32)]
+    tensors.append(tensor("head", -1, 50, 4, 640, "rows", 1))
+    return plans.Model({"n_layers": 2, "plan": {"tensors": tensors}}, {"version": 1, "homes": {"gone": "cpu"}}, "gpu")
+
+
+class Plans(unittest.TestCase):
+    def setUp(self):
+        self.model = told_model()
+
+    def test_every_block_is_divided_in_whole_units_on_borders_of_rows(self):
+        homes = self.model.by_blocks(0.5)
+        self.assertEqual(homes["0.q"], [{"device": "cpu", "axis": "rows", "begin": 0, "end": 64},
+                                        {"device": "gpu", "axis": "rows", "begin": 64, "end": 192}])
+        self.assertEqual(homes["0.o"][1], {"device": "gpu", "axis": "cols", "begin": 64, "end": 192})
+        self.assertEqual((homes["0.router"], homes["embd"]), ("cpu", "cpu"))
+        self.assertEqual(homes["head"][0]["end"], 320)
+        self.assertEqual(self.model.by_blocks(0.031)["head"][0]["end"], 640 - 16)
+        self.assertAlmostEqual(self.model.share_of(homes), (2 * (40 * 2 / 3 + 12.5) + 25) / 200)
+
+    def test_the_ends_are_one_device(self):
+        self.assertEqual(set(self.model.by_blocks(0).values()), {"cpu"})
+        self.assertEqual(self.model.share_of(self.model.by_blocks(1)), 1)
+        self.assertEqual(self.model.share_of(self.model.last_layers(0)), 0)
+        self.assertEqual(self.model.share_of(self.model.last_layers(3)), 1)
+
+    def test_layers_are_counted_from_the_output(self):
+        homes = self.model.last_layers(2)
+        self.assertEqual([homes[n] for n in ("0.q", "1.q", "1.router", "head", "embd")], ["cpu", "gpu", "gpu", "gpu", "cpu"])
+        self.assertEqual([self.model.layers_of(s) for s in (0.01, 0.25, 0.6, 0.99)], [1, 1, 2, 2])
+
+    def test_random_plans_cover_everything_and_depend_on_the_seed(self):
+        seen = [self.model.at_random(random.Random(s)) for s in range(40)]
+        self.assertEqual(seen[3], self.model.at_random(random.Random(3)))
+        names = {t["name"] for t in self.model.tensors} | {"embd"}
+        self.assertTrue(all(set(h) == names and h["embd"] == "cpu" for h in seen))
+        for homes in seen:  # a block is divided as a whole or not at all, its parts meet
+            self.assertEqual(isinstance(homes["0.q"], list), isinstance(homes["0.o"], list))
+            for h in homes.values():
+                self.assertTrue(not isinstance(h, list) or 0 < h[0]["end"] == h[1]["begin"] < h[1]["end"])
+        self.assertTrue(any(isinstance(h["0.q"], list) for h in seen))
+        self.assertTrue(any(h["0.q"] != h["0.o"] and not isinstance(h["0.q"], list) for h in seen))
+
+    def test_a_file_names_the_devices_that_it_uses(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "p.json"
+            for share, devices in ((0, ["cpu"]), (0.5, ["cpu", "gpu"])):
+                homes = self.model.by_blocks(share)
+                read = json.loads(self.model.write(homes, path).read_text())
+                self.assertEqual(read, {"version": 1, "devices": devices, "homes": homes})
+
+
+class Agreement(unittest.TestCase):
+    def test_pairs_that_are_told_apart_have_to_be_in_order(self):
+        self.assertEqual(agreement.pairs_in_order([1, 2, 3], [1, 3, 2], 0.0), (2, 3))
+        self.assertEqual(agreement.pairs_in_order([1, 2, 3], [1, 3, 2], 0.3), (2, 2))  # 2 and 3 are too near
+        self.assertEqual(agreement.pairs_in_order([1, 1], [1, 2], 0.0), (0, 0))
+
+    def test_ranks_and_their_correlation(self):
+        self.assertEqual(agreement.ranks([5, 1, 5, 9]), [2.5, 1, 2.5, 4])
+        self.assertAlmostEqual(agreement.spearman([1, 2, 3, 4], [10, 20, 30, 99]), 1)
+        self.assertAlmostEqual(agreement.spearman([1, 2, 3], [3, 2, 1]), -1)
+        self.assertEqual(agreement.spearman([1, 1], [1, 2]), 0)
+
+    def test_goals_are_met_or_not(self):
+        good = "\n".join(agreement.lines([1.0, 2.0, 4.0], [1.1, 2.1, 4.0], 0.02))
+        self.assertIn("order: 3 of 3 pairs, 100.0% (goal 95%): met", good)
+        self.assertNotIn("NOT", good)
+        bad = "\n".join(agreement.lines([1.0, 2.0, 4.0], [3.0, 2.0, 4.0], 0.02))
+        self.assertIn("order: 2 of 3 pairs, 66.7% (goal 95%): NOT met", bad)
+        self.assertIn("worst error 66.7% (goal 30%): NOT met", bad)
+
+
+class Samples(unittest.TestCase):
+    def way(self, name, text="4"):
+        return taken.Way(name, 0.5, [sys.executable, "-c", f"print({text!r})"], float)
+
+    def test_ways_are_run_in_turn_and_gone_on_with(self):
+        machine.WAIT_S = 0
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "new" / "s.csv"
+            book = taken.Book(path, "here", "m", "tg8", True)
+            able = taken.take(book, [self.way("a"), self.way("b"), self.way("bad", "no number")], 2, 2, 60, float("inf"))
+            self.assertEqual([w.name for w in able], ["a", "b"])
+            order = [line.split(",")[9] for line in path.read_text().splitlines()[1:]]
+            self.assertEqual(order, ["a", "b", "b", "a"])
+            again = taken.Book(path, "here", "m", "tg8", True)
+            self.assertEqual((len(again.taken["a"]), again.median("a", 2)), (2, 4.0))
+            taken.take(again, [self.way("a")], 2, 2, 60, float("inf"))
+            self.assertEqual(len(again.taken["a"]), 2)
+            for other in (("there", "m", "tg8", True), ("here", "n", "tg8", True), ("here", "m", "tg8", False)):
+                self.assertEqual(taken.Book(path, *other).taken, {})
+
+    def test_no_time_no_sample(self):
+        with tempfile.TemporaryDirectory() as folder:
+            book = taken.Book(pathlib.Path(folder) / "s.csv", "here", "m", "tg8", False)
+            taken.take(book, [self.way("a")], 2, 2, 60, 0)
+            self.assertEqual((book.taken, book.median("a", 2), taken.figure(book, "a", 2)), ({}, None, "-"))
+
+    def test_clean_samples_count_if_there_are_enough(self):
+        book = taken.Book(pathlib.Path("/none"), "here", "m", "tg8", False)
+        book.taken["a"] = [taken.Taken(4.0, True), taken.Taken(1.0, False), taken.Taken(6.0, True)]
+        self.assertEqual((book.median("a", 2), book.median("a", 3)), (5.0, 4.0))
+        self.assertEqual(taken.figure(book, "a", 3), "~4.00 (1.00-6.00, n=3)")
+
+
+class Recipes(unittest.TestCase):
+    def test_old_headers_get_a_source_without_layer_settings(self):
+        call = "    vk::InstanceCreateInfo info(flags, &app, layers, extensions, &layer_setting_info);\n"
+        text = "a\n    VkBool32 enable_best_practice = x;\n    use(x);\n" + call + "b\n"
+        mended = recipes.without_layer_settings(text)
+        self.assertEqual(mended, "a\n#ifdef VK_EXT_LAYER_SETTINGS_EXTENSION_NAME\n" + text[2:-2] + "#else\n" +
+                         call.replace(", &layer_setting_info", "") + "#endif\nb\n")
+        self.assertEqual(recipes.without_layer_settings(mended), mended)
+        self.assertEqual(recipes.without_layer_settings("nothing of it"), "nothing of it")
 
 
 if __name__ == "__main__":
