@@ -18,8 +18,12 @@ static ats_status open_sim(const char *name, const struct backend_options *optio
     struct backend_options inner_options = *options;
     struct backend *inner;
     TRY(sim_options_parse(name, &sim));
+    sim.machine = options->machine;
     inner_options.driven = true;
-    TRY(cpu_backend_open(&inner_options, &inner));
+    if (sim.machine && sim.machine->time_only)
+        inner = sim_nothing_open(sim.machine->host_bytes);
+    else
+        TRY(cpu_backend_open(&inner_options, &inner));
     *out = sim_backend_open(inner, &sim, options->peer);
     return ATS_OK;
 }

@@ -267,7 +267,33 @@ struct backend {
     bool streams;           /* it has slots, and copies */
     bool pins;              /* memory of host_alloc, and of streamed weights, cannot be paged out */
     bool stages;            /* streamed weights go through pinned memory of the size of the slots */
+    bool keeps_time_only;   /* it computes nothing: weights need no data, results are undefined */
     int64_t unpinned_bytes; /* of streamed weights that were to be pinned and could not */
+};
+
+/* A described machine, of which simulated devices are parts (sim/sim.h): what its work costs, and
+ * how its devices hinder each other, by the model of plan/timeline.h. All seconds are of a resource
+ * by itself; bytes are a second. */
+enum machine_resource { MACHINE_CPU, MACHINE_GPU, MACHINE_LINK }; /* LINK: towards the GPU */
+struct backend_machine {
+    const void *user; /* of the two functions */
+    /* Seconds that a step computes on the GPU or the CPU. Where the program says nothing of experts
+     * that tokens choose, the function may draw; two devices' draws for a round must agree. */
+    double (*step_s)(const void *user, bool gpu, const struct step *step,
+                     const struct round *round);
+    /* The speed that a resource has left at a time, above 0, until *until_s (it may be infinite).
+     * NULL: all of it, always. */
+    double (*speed)(const void *user, enum machine_resource resource, double now_s,
+                    double *until_s);
+    double copy_bytes;                     /* into slots; 0: the GPU works in host memory */
+    double activation_up, activation_down; /* read and written by the GPU in the exchange */
+    /* From the end of what is waited for to the beginning of who waits: the GPU for the CPU, the
+     * CPU for the GPU, and each for the other at once. */
+    double kappa_up_s, kappa_down_s, kappa_x_s;
+    double cpu_speed_copying, copy_speed_cpu; /* while the other works; shares of the speed alone */
+    double cpu_speed_gpu, gpu_speed_cpu;
+    int64_t gpu_bytes, host_bytes; /* of memory; gpu_bytes 0: it is the host's */
+    bool time_only;                /* nothing is loaded, allocated or computed */
 };
 
 struct backend_options {
@@ -279,10 +305,12 @@ struct backend_options {
     bool no_repack;                 /* weights stay as the file has them */
     bool bind_threads;              /* CPU: each to a CPU of its own, */
     int bind_first;                 /* from this number of cpu_order() on */
+    const struct backend_machine *machine; /* simulated devices: of this one; borrowed, or NULL */
 };
 
 /* Opens a device by name: "cpu", "vulkan" (the best one), "vulkan0", "vulkan1", ..., or for tests
- * "sim:KIND" (sim/sim.h). UNSUPPORTED names what there is. *out owned. */
+ * "sim:KIND" (sim/sim.h; of a machine: "sim:cpu", "sim:gpu"). UNSUPPORTED names what there is. *out
+ * owned. */
 MUST_CHECK ats_status backend_open(const char *name, const struct backend_options *options,
                                    struct backend **out);
 void backend_close(struct backend *b); /* accepts NULL */

@@ -187,7 +187,7 @@ const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row
     const struct graph_weight *w = &m->graph->weights[weight];
     const struct gguf_tensor *t = &m->file->tensors[w->tensor];
     *row_bytes = t->row_bytes;
-    return t->data + w->row_begin * t->row_bytes;
+    return t->data ? t->data + w->row_begin * t->row_bytes : NULL;
 }
 
 void model_weight_done(const struct model *m, int weight) {

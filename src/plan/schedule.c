@@ -56,12 +56,23 @@ static bool shared(const struct chain *c) {
     return c->items->profile->shared;
 }
 
+/* Is what is copied of it known only once the round has chosen? */
+static bool chosen_late(const struct chain *c, int i) {
+    const struct item *item = &c->items->items[i];
+    if (item->n_experts == 0 || c->o->whole_experts) return false;
+    double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
+                                         c->items->repeat_rate);
+    return in_use < MOST_EXPERTS * item->n_experts;
+}
+
 /* Adds item i's share to the entry and its seconds of the copy engine. */
 static void add_copy(const struct chain *c, int i, double share, struct schedule_entry *entry,
                      struct transfer_item *t) {
     const struct profile_link *l = &c->items->profile->link;
     const struct item *item = &c->items->items[i];
-    double down, up = items_active_bytes(c->items, i, lines_of(c, i)) + kv_bytes(c, i, &down);
+    double down, up = kv_bytes(c, i, &down);
+    up += chosen_late(c, i) ? items_active_bytes(c->items, i, lines_of(c, i))
+                            : (double)item->weight_bytes;
     entry->slot_bytes += share * ((double)item->weight_bytes + (double)item->kv_bytes);
     if (shared(c)) return;
     entry->copy_bytes += share * (up + down);
@@ -77,14 +88,6 @@ static bool can_stream(const struct chain *c, int first, int n) {
         if (c->o->one_program && item->n_experts > 0) return false;
     }
     return true;
-}
-
-static bool chosen_late(const struct chain *c, int i) {
-    const struct item *item = &c->items->items[i];
-    if (item->n_experts == 0) return false;
-    double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
-                                         c->items->repeat_rate);
-    return in_use < MOST_EXPERTS * item->n_experts;
 }
 
 /* ---- entries ---- */
@@ -117,6 +120,14 @@ static double resident_share(const struct chain *c, int block) {
     return use > 0 ? hits / use : 0;
 }
 
+/* Share of an item's bytes that the host has of a block of which the GPU has share x: of experts,
+ * of those that are used, or of all. */
+static double host_bytes_share(const struct chain *c, int i, double x) {
+    int block = c->items->items[i].block;
+    if (!c->p->residents[block] || chosen_late(c, i)) return 1 - x;
+    return 1 - (double)c->p->units[block] / c->items->blocks[block].n_units;
+}
+
 /* A block that the plan divides; its host units may be streamed. Of experts in use on either side
  * the longer is what is expected of the longer, not the longer of what is expected. */
 static void add_divided(struct chain *c, int block) {
@@ -128,7 +139,7 @@ static void add_divided(struct chain *c, int block) {
         t->base.gpu_s += time_of(c, i, SIDE_GPU, x);
         t->base.cpu_s += time_of(c, i, SIDE_CPU, 1 - x);
         t->streamed_s += time_of(c, i, SIDE_GPU, 1 - x);
-        add_copy(c, i, 1 - x, &c->entries[c->n - 1], t);
+        add_copy(c, i, host_bytes_share(c, i, x), &c->entries[c->n - 1], t);
         t->base.late = t->base.late || chosen_late(c, i);
     }
     double longer = choices_split_time(c->items, block, &c->term, c->p->units[block],
@@ -157,7 +168,7 @@ static void add_divided_items(struct chain *c, int block) {
         t->base.cpu_s = time_of(c, i, SIDE_CPU, 1 - x);
         t->streamed_s = time_of(c, i, SIDE_GPU, 1 - x);
         t->n_units = can_stream(c, i, 1);
-        add_copy(c, i, 1 - x, &c->entries[c->n - 1], t);
+        add_copy(c, i, host_bytes_share(c, i, x), &c->entries[c->n - 1], t);
     }
 }
 

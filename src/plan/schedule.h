@@ -25,6 +25,9 @@ struct schedule_options {
     /* What is streamed is so in every round, of one token or of many, as a plan's parts are: never
      * item by item where blocks are, and no experts, all of which would come each time. */
     bool one_program;
+    /* Experts that are streamed come all, not just those that the round chose: what an executor can
+     * do whose copies are made before it knows them. */
+    bool whole_experts;
     const int *fixed; /* (n_items), as in placement_options: what has a side stays. NULL */
     enum transfer_rule rule;
 };

@@ -8,9 +8,10 @@
 /* What of an item is streamed. */
 struct streamed {
     bool comes;
-    int units;    /* of its block's; or 0: all of the item's host part */
-    double share; /* of its bytes */
-    int lot;      /* 0: the entry is larger than a slot */
+    int units; /* of its block's; or 0: all of the item's host part */
+    int lot;   /* of the first piece that it is in */
+    /* Of the entry's pieces, which are of equal size: where the item begins and ends. */
+    double piece_begin, piece_end;
 };
 
 struct writer {
@@ -18,45 +19,50 @@ struct writer {
     const struct items *items;
     const struct placement *p;
     const struct streamed *streamed; /* (n_items) */
-    double slot_bytes;
     int cpu, gpu;
 };
 
-/* A range of an operator's axis on a device, cut in pieces at whole steps. */
+/* A range of an operator's axis on a device, which may be cut at whole steps. */
 struct range {
     int device;
     enum axis axis;
-    int begin, end, step, n_pieces;
+    int begin, end, step;
 };
 
-static void add_range(struct writer *w, int op, const struct range *r, const struct streamed *s) {
-    int64_t n_steps = (r->end - r->begin + r->step - 1) / r->step;
-    for (int k = 0; k < r->n_pieces; k++) {
-        int begin = r->begin + (int)(n_steps * k / r->n_pieces) * r->step,
-            end = r->begin + (int)(n_steps * (k + 1) / r->n_pieces) * r->step;
-        end = min_int(end, r->end);
-        if (begin < end)
-            w->plan->parts[w->plan->n_parts++] = (struct plan_part){.op = op,
-                                                                    .device = r->device,
-                                                                    .axis = r->axis,
-                                                                    .begin = begin,
-                                                                    .end = end,
-                                                                    .streamed = s != NULL,
-                                                                    .lot = s ? s->lot : 0};
-    }
+/* Pieces of its entry that it is in. What ends at a border by rounding is in one more. */
+static int n_pieces(const struct streamed *s) {
+    return (int)(s->piece_end - 1e-9) - (int)s->piece_begin + 1;
 }
 
-static int n_pieces(const struct writer *w, int i, const struct streamed *s) {
-    if (s->lot || !(w->slot_bytes > 0)) return 1;
-    double bytes = s->share * (double)w->items->items[i].weight_bytes;
-    return (int)fmin(PLAN_MAX_PARTS - 2, ceil(bytes / w->slot_bytes));
+static void add_part(struct writer *w, int op, const struct range *r, int lot) {
+    if (r->begin < r->end)
+        w->plan->parts[w->plan->n_parts++] = (struct plan_part){.op = op,
+                                                                .device = r->device,
+                                                                .axis = r->axis,
+                                                                .begin = r->begin,
+                                                                .end = r->end,
+                                                                .streamed = lot > 0,
+                                                                .lot = lot};
+}
+
+/* Streamed, cut where a piece of the entry ends. */
+static void add_streamed(struct writer *w, int op, const struct range *r,
+                         const struct streamed *s) {
+    int first = (int)s->piece_begin, n = n_pieces(s), n_steps = (r->end - r->begin) / r->step;
+    struct range piece = *r;
+    for (int k = 0; k < n; k++, piece.begin = piece.end) {
+        double share = (first + k + 1 - s->piece_begin) / (s->piece_end - s->piece_begin);
+        piece.end = r->begin + (int)(fmin(share, 1) * n_steps + 0.5) * r->step;
+        if (k + 1 == n) piece.end = r->end;
+        add_part(w, op, &piece, s->lot + k);
+    }
 }
 
 static void add_whole(struct writer *w, int op, int device) {
     const struct graph_op *o = &w->items->graph->ops[op];
     enum axis axis = plan_whole_axis(o);
-    struct range r = {device, axis, 0, op_axis_length(w->items->graph, o, axis), 1, 1};
-    add_range(w, op, &r, NULL);
+    struct range r = {device, axis, 0, op_axis_length(w->items->graph, o, axis), 1};
+    add_part(w, op, &r, 0);
 }
 
 static void add_whole_streamed(struct writer *w, int i, const struct streamed *s) {
@@ -66,9 +72,8 @@ static void add_whole_streamed(struct writer *w, int i, const struct streamed *s
     struct range r = {.device = w->gpu,
                       .axis = axis,
                       .end = op_axis_length(w->items->graph, o, axis),
-                      .step = axis == AXIS_ROWS ? ROW_GROUP : 1,
-                      .n_pieces = n_pieces(w, i, s)};
-    add_range(w, op, &r, s);
+                      .step = axis == AXIS_ROWS ? ROW_GROUP : 1};
+    add_streamed(w, op, &r, s);
 }
 
 /* In units of its block: what stays on the GPU, what is streamed beside it, what the CPU has; or
@@ -90,10 +95,12 @@ static void add_units(struct writer *w, int i, const struct streamed *s) {
                           .axis = op->unit_axis,
                           .begin = at,
                           .end = at + units[which] * each,
-                          .step = each,
-                          .n_pieces = which == 1 ? n_pieces(w, i, s) : 1};
-        add_range(w, item->op, &r, which == 1 ? s : NULL);
+                          .step = each};
         at = r.end;
+        if (which != 1)
+            add_part(w, item->op, &r, 0);
+        else if (comes > 0)
+            add_streamed(w, item->op, &r, s);
     }
 }
 
@@ -110,22 +117,31 @@ static void add_item(struct writer *w, int i) {
 
 /* ---- what is streamed ---- */
 
-/* An entry's units are shares of the host's units of a block, or all of an item. */
+/* An entry's units are shares of the host's units of a block, or all of an item. *lot: of its first
+ * piece, then of the next entry's. */
 static void read_entry(const struct items *items, const struct placement *p,
-                       const struct schedule *s, int entry, double slot_bytes,
+                       const struct schedule *s, int entry, double slot_bytes, int *lot,
                        struct streamed *out) {
     const struct schedule_entry *e = &s->entries[entry];
     int units = s->transfer.units[entry], n_units = s->problem.items[entry].n_units;
     int block = items->items[e->first].block, all = items->blocks[block].n_units;
     if (units == 0) return;
     double part = (double)units / n_units, host = 1 - (double)p->units[block] / all;
-    bool fits = !(slot_bytes > 0) || part * e->slot_bytes <= slot_bytes;
+    double bytes = 0, so_far = 0;
+    for (int i = e->first; i < e->first + e->n; i++)
+        bytes += (double)items->items[i].weight_bytes;
+    int n = slot_bytes > 0 ? (int)ceil(part * host * bytes / slot_bytes) : 1;
+    n = max_int(1, min_int(n, PLAN_MAX_PARTS - 2));
     for (int i = e->first; i < e->first + e->n; i++) {
-        out[i] =
-            (struct streamed){.comes = true, .share = part * host, .lot = fits ? entry + 1 : 0};
+        struct streamed *to = &out[i];
+        *to = (struct streamed){.comes = true, .piece_begin = n * so_far / bytes};
+        so_far += (double)items->items[i].weight_bytes;
+        to->piece_end = n * so_far / bytes;
+        to->lot = *lot + (int)to->piece_begin;
         if (units < n_units)
-            out[i].units = max_int(1, (int)((int64_t)(all - p->units[block]) * units / n_units));
+            to->units = max_int(1, (int)((int64_t)(all - p->units[block]) * units / n_units));
     }
+    *lot += n;
 }
 
 struct plan *schedule_plan(struct arena *arena, const struct items *items,
@@ -134,12 +150,12 @@ struct plan *schedule_plan(struct arena *arena, const struct items *items,
     const struct graph *g = items->graph;
     struct plan *plan = ARENA_NEW(arena, struct plan);
     struct streamed *streamed = ARENA_ARRAY(arena, struct streamed, items->n_items);
-    struct writer w = {plan, items, p, streamed, slot_bytes, cpu, gpu};
+    struct writer w = {plan, items, p, streamed, cpu, gpu};
     size_t n_parts = (size_t)g->n_ops;
-    for (int k = 0; k < s->problem.n; k++)
-        read_entry(items, p, s, k, slot_bytes, streamed);
+    for (int k = 0, lot = 1; k < s->problem.n; k++)
+        read_entry(items, p, s, k, slot_bytes, &lot, streamed);
     for (int i = 0; i < items->n_items; i++)
-        n_parts += 2 + (streamed[i].comes ? (size_t)n_pieces(&w, i, &streamed[i]) : 0);
+        n_parts += 2 + (streamed[i].comes ? (size_t)n_pieces(&streamed[i]) : 0);
     plan->n_devices = n_devices;
     plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
     plan->n_slots = ARENA_ARRAY(arena, int, n_devices);

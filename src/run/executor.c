@@ -195,7 +195,8 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
     for (int i = first; i < *next; i++) {
         struct backend *b = e->devices[p->shards[i].device];
         struct weight_source s = source_of(e, i);
-        if (b->fn->weight_bytes(b, &s) > 0) model_weight_done(e->model, p->shards[i].weight);
+        if (s.data && b->fn->weight_bytes(b, &s) > 0)
+            model_weight_done(e->model, p->shards[i].weight);
     }
     return ATS_OK;
 }
@@ -203,7 +204,10 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
 ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user) {
     const struct program *p = e->program;
     uint64_t done = 0, total = 0;
-    if (e->model->file->no_data)
+    bool needs_data = false;
+    for (int d = 0; d < e->n_devices; d++)
+        needs_data = needs_data || !e->devices[d]->keeps_time_only;
+    if (needs_data && e->model->file->no_data)
         return fail(ATS_UNSUPPORTED, "a shape has no weights: it can be planned, not run");
     for (int i = 0; i < p->n_shards; i++) {
         struct weight_source s = source_of(e, i);

@@ -19,16 +19,19 @@ struct weight_source shard_source(const struct model *model, const struct progra
                                    .streamed = shard->transfer >= 0};
     source.data = model_weight_data(model, shard->weight, &source.row_bytes);
     source.matrix_bytes = w->matrix_rows * source.row_bytes;
+    int64_t offset = 0;
     if (shard->axis == AXIS_ROWS) {
-        source.data += shard->begin * source.row_bytes;
+        offset = shard->begin * source.row_bytes;
         source.n_rows = shard->end - shard->begin;
     } else if (shard->axis == AXIS_EXPERTS) {
-        source.data = weight_matrix(&source, shard->begin);
+        offset = shard->begin *
+                 (source.matrix_bytes ? source.matrix_bytes : source.n_rows * source.row_bytes);
         source.n_experts = shard->end - shard->begin;
     } else {
-        source.data += (int64_t)shard->begin / type->block_elements * type->block_bytes;
+        offset = (int64_t)shard->begin / type->block_elements * type->block_bytes;
         source.n_cols = shard->end - shard->begin;
     }
+    if (source.data) source.data += offset;
     return source;
 }
 

@@ -1,4 +1,5 @@
 /* Names of simulated devices, their rates, and what a segment costs. */
+#include <math.h>
 #include <string.h>
 #include "backend/sim/sim_internal.h"
 
@@ -83,15 +84,10 @@ void sim_draw_slowness(struct sim *s) {
         s->queues[BACKEND_COPY].slowness = (int)rng_below(&s->rng, SLOWNESS_ROUND);
 }
 
-uint64_t sim_copy_ns(struct sim *s, const struct backend_copy *copy) {
-    if (s->o.chaos) return chaos_ns(s, BACKEND_COPY);
-    const struct sim_rates *r = &s->o.rates;
-    return (uint64_t)(r->launch_ns + copy->bytes / r->copy_bytes_per_ns);
-}
+/* ---- by rates ---- */
 
-uint64_t sim_duration_ns(struct sim *s, const struct backend_segment *segment,
+static double segment_ns(const struct sim *s, const struct backend_segment *segment,
                          const struct round *round) {
-    if (s->o.chaos) return chaos_ns(s, BACKEND_COMPUTE);
     int64_t positions = 0;
     for (int i = 0; i < round->n_runs; i++)
         positions += round->runs[i].position + round->runs[i].n_tokens;
@@ -100,6 +96,81 @@ uint64_t sim_duration_ns(struct sim *s, const struct backend_segment *segment,
         segment->weight_bytes + segment->kv_bytes_per_position * positions +
         segment->state_bytes * round->n_runs +
         min_i64(segment->expert_bytes, segment->expert_bytes_per_token * round->n_tokens);
-    return (uint64_t)(r->launch_ns + (int64_t)segment->n_steps * r->step_ns +
-                      bytes / r->bytes_per_ns);
+    return (double)(r->launch_ns + (int64_t)segment->n_steps * r->step_ns +
+                    bytes / r->bytes_per_ns);
+}
+
+/* ---- of a described machine ---- */
+
+/* What a GPU reads or writes in the exchange crosses the link; where it works in host memory, at
+ * the same rates. */
+static void step_cost(const struct sim *s, const struct step *step, const struct round *round,
+                      double *left_ns) {
+    const struct backend_machine *m = s->o.machine;
+    left_ns[SIM_WORK] += 1e9 * m->step_s(m->user, s->o.gpu, step, round);
+    if (!s->o.gpu) return;
+    double columns = 4.0 * (step->end - step->begin);
+    double in_bytes = columns * (step->in_rows ? round->n_rows : round->n_tokens);
+    double out_bytes = columns * (step->rows ? round->n_rows : round->n_tokens);
+    for (int i = 0; i < step->n_in; i++)
+        if (step->in[i].space == SPACE_EXCHANGE)
+            left_ns[SIM_IN] += 1e9 * in_bytes / m->activation_up;
+    if (step->out.space == SPACE_EXCHANGE) left_ns[SIM_OUT] += 1e9 * out_bytes / m->activation_down;
+}
+
+double sim_latency_ns(const struct sim *s, const struct sim *other, bool both) {
+    const struct backend_machine *m = s->o.machine;
+    if (!m || s->o.gpu == other->o.gpu) return 0;
+    return 1e9 * (both ? m->kappa_x_s : s->o.gpu ? m->kappa_up_s : m->kappa_down_s);
+}
+
+void sim_cost(struct sim *s, struct sim_job *job) {
+    const struct backend_machine *m = s->o.machine;
+    double *work_ns = &job->left_ns[SIM_WORK];
+    if (s->o.chaos && !m)
+        *work_ns = (double)chaos_ns(s, job->copy ? BACKEND_COPY : BACKEND_COMPUTE);
+    else if (job->copy)
+        *work_ns =
+            m ? 1e9 * (double)job->copy->bytes / m->copy_bytes
+              : (double)(s->o.rates.launch_ns + job->copy->bytes / s->o.rates.copy_bytes_per_ns);
+    else if (!m)
+        *work_ns = segment_ns(s, job->segment, job->round);
+    for (int i = 0; m && !job->copy && i < job->segment->n_steps; i++)
+        step_cost(s, &job->segment->steps[i], job->round, job->left_ns);
+}
+
+/* ---- who hinders whom ---- */
+
+static const struct backend_machine *machine_of(const struct sim_world *w) {
+    return w->devices ? w->devices->o.machine : NULL;
+}
+
+struct sim_rush sim_rush(const struct sim_world *w) {
+    struct sim_rush rush = {.speeds = {1, 1, 1}, .until_ns = HUGE_VAL};
+    const struct backend_machine *m = machine_of(w);
+    if (!m) return rush;
+    for (const struct sim *s = w->devices; s; s = s->next)
+        for (int q = 0; q < SIM_QUEUES; q++) {
+            const struct sim_job *job = s->queues[q].first;
+            if (!job || !job->started || job->phase != SIM_WORK) continue;
+            *(job->copy ? &rush.copy : s->o.gpu ? &rush.gpu : &rush.cpu) = true;
+        }
+    for (int r = 0; m->speed && r <= MACHINE_LINK; r++) {
+        double until_s = HUGE_VAL;
+        rush.speeds[r] = m->speed(m->user, (enum machine_resource)r, w->now_ns / 1e9, &until_s);
+        /* time passes, however near the change is */
+        rush.until_ns = fmin(rush.until_ns, fmax(1e9 * until_s, w->now_ns + 1));
+    }
+    return rush;
+}
+
+double sim_speed(const struct sim *s, const struct sim_job *job, const struct sim_rush *rush) {
+    const struct backend_machine *m = s->o.machine;
+    if (!m) return 1;
+    if (job->phase == SIM_IN) return rush->speeds[MACHINE_LINK];
+    if (job->phase == SIM_OUT) return 1;
+    if (job->copy) return rush->speeds[MACHINE_LINK] * (rush->cpu ? m->copy_speed_cpu : 1);
+    if (s->o.gpu) return rush->speeds[MACHINE_GPU] * (rush->cpu ? m->gpu_speed_cpu : 1);
+    return rush->speeds[MACHINE_CPU] * (rush->copy ? m->cpu_speed_copying : 1) *
+           (rush->gpu ? m->cpu_speed_gpu : 1);
 }

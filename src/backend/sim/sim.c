@@ -1,6 +1,7 @@
 /* A simulated device: what it passes on to the one it wraps, and what chaos spoils. */
 #include "backend/sim/sim.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "backend/sim/sim_internal.h"
@@ -50,7 +51,7 @@ static int64_t known_bytes(const struct sim *s, const void *handle) {
 /* ---- passed on ---- */
 
 static uint64_t sim_now(struct backend *b) {
-    return sim_of(b)->world->now_ns;
+    return (uint64_t)llround(sim_of(b)->world->now_ns);
 }
 
 static ats_status sim_host_alloc(struct backend *b, size_t bytes, void **out) {
@@ -73,9 +74,11 @@ static int64_t sim_pinned_bytes(struct backend *b, const struct backend_limits *
 static void sim_memory(struct backend *b, struct backend_memory *out) {
     const struct sim *s = sim_of(b);
     inner_of(b)->fn->memory(inner_of(b), out);
-    if (s->o.memory_bytes)
+    int64_t bytes = s->o.memory_bytes;
+    if (s->o.machine) bytes = s->o.gpu ? s->o.machine->gpu_bytes : 0;
+    if (bytes)
         *out = (struct backend_memory){
-            .total_bytes = s->o.memory_bytes, .free_bytes = s->o.memory_bytes, .measured = true};
+            .total_bytes = bytes, .free_bytes = bytes, .measured = !s->o.machine};
 }
 
 static const char *sim_lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
@@ -163,6 +166,7 @@ static ats_status sim_segment_build(struct backend *b, const struct step *steps,
     TRY(inner_of(b)->fn->segment_build(inner_of(b), steps, n_steps, &inner));
     struct backend_segment *segment = xcalloc(1, sizeof *segment);
     segment->inner = inner;
+    segment->steps = steps;
     for (int i = 0; i < n_steps; i++)
         add_step(sim_of(b), segment, &steps[i]);
     *out = segment;
@@ -289,6 +293,8 @@ static void sim_close(struct backend *b) {
     if (s->poison) s->inner->fn->segment_free(s->inner, s->poison);
     s->inner->fn->close(s->inner);
     sim_slots_close(s);
+    for (int q = 0; q < SIM_QUEUES; q++)
+        free(s->queues[q].reached);
     free(s->poison_steps);
     free(s->known);
     free(s);
@@ -333,7 +339,9 @@ struct backend *sim_backend_open(struct backend *inner, const struct sim_options
     s->base = (struct backend){.fn = &sim_vtable,
                                .name = "sim",
                                .gpu = options->gpu,
-                               .streams = options->rates.copy_bytes_per_ns > 0};
+                               .streams = options->rates.copy_bytes_per_ns > 0,
+                               .keeps_time_only = inner->keeps_time_only};
+    if (options->machine) s->base.streams = options->gpu && options->machine->copy_bytes > 0;
     s->o = *options;
     s->inner = inner;
     sim_world_join(s, peer ? sim_of(peer) : NULL);

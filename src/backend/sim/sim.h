@@ -23,7 +23,8 @@ struct sim_options {
     bool chaos;    /* durations are drawn over orders of magnitude; memory is poisoned */
     uint64_t seed; /* of chaos */
     bool gpu;
-    int64_t memory_bytes; /* of a GPU; 0: it is in host memory */
+    int64_t memory_bytes;                  /* of a GPU; 0: it is in host memory */
+    const struct backend_machine *machine; /* or NULL; instead of rates, chaos and memory_bytes */
 };
 
 /* "sim", "sim:cpu", "sim:gpu", "sim:gpu:MIB" (of memory), "sim:chaos", "sim:chaos:SEED". */
@@ -37,3 +38,6 @@ MUST_CHECK ats_status sim_options_parse(const char *name, struct sim_options *ou
 struct backend *sim_backend_open(struct backend *inner, const struct sim_options *options,
                                  struct backend *peer);
 bool sim_is_device(const struct backend *b);
+/* To be wrapped where only time is kept: a device that does nothing, in host memory of so many
+ * bytes. Owned. */
+struct backend *sim_nothing_open(int64_t host_bytes);

@@ -1,6 +1,7 @@
 /*
  * What the files of the simulated device share: sim.c (a device: what it wraps, poison), stream.c
- * (its slots and copies), world.c (who runs next, and when), cost.c (names, rates, durations).
+ * (its slots and copies), world.c (who waits for whom, and ends when), cost.c (names, rates,
+ * durations, speeds); nothing.c is what a device wraps that only keeps time.
  */
 #pragma once
 
@@ -17,6 +18,7 @@ struct backend_segment {
     struct backend_segment *inner;
     struct sim_place *streamed; /* what it reads in slots */
     size_t n_streamed, cap_streamed;
+    const struct step *steps; /* borrowed */
     int n_steps;
     int64_t weight_bytes;                         /* read by one run of it, whatever the round */
     int64_t expert_bytes, expert_bytes_per_token; /* all, and at most those */
@@ -37,17 +39,29 @@ struct backend_copy {
     struct sim_place places[];
 };
 
+/* What a job does one after the other: read activations of others, compute or copy weights, write
+ * activations for others. */
+enum sim_phase { SIM_IN, SIM_WORK, SIM_OUT, SIM_PHASES };
+
+struct sim_wait {
+    struct backend_wait on;
+    double latency_ns; /* from there to here */
+};
+
 /* A submitted segment, or copy. */
 struct sim_job {
     struct sim_job *next; /* of its queue */
     struct backend_segment *segment;
     const struct round *round; /* of the segment */
     struct backend_copy *copy;
-    uint64_t value; /* that the timeline gets */
+    uint64_t value;  /* that the timeline gets */
+    double ready_ns; /* NOT_READY until all its waits have been reached */
     bool started;
-    uint64_t begin_ns, end_ns; /* once started */
+    double begin_ns;            /* once started */
+    enum sim_phase phase;       /* the first with anything left; SIM_PHASES: it is done */
+    double left_ns[SIM_PHASES]; /* of each, by itself */
     int n_waits;
-    struct backend_wait waits[];
+    struct sim_wait waits[];
 };
 
 /* A weight or cache of the wrapped device and what it counts in the cost of a step. Handles are
@@ -55,13 +69,19 @@ struct sim_job {
 struct sim_known {
     const void *handle;
     int64_t bytes;
-    struct sim_place place; /* of a streamed weight; host NULL: of another */
+    bool streamed;
+    struct sim_place place; /* of a streamed weight; NULL where only time is kept */
 };
 
 struct sim_queue {
     struct sim_job *first; /* submitted and not done; only the first can have started */
     uint64_t value;        /* of the timeline */
-    int slowness;          /* chaos: of this round, log2 of nanoseconds */
+    struct sim_reached {
+        uint64_t value;
+        double at_ns;
+    } * reached; /* (n_reached) when it got its values, of this round, ascending */
+    size_t n_reached, cap_reached;
+    int slowness; /* chaos: of this round, log2 of nanoseconds */
 };
 
 enum { SIM_QUEUES = BACKEND_COPY + 1 };
@@ -93,7 +113,8 @@ struct sim_world {
     struct sim *devices;
     int n_opened;   /* ever */
     int n_segments; /* submitted and not done, of all devices */
-    uint64_t now_ns;
+    double now_ns;
+    bool has_new;             /* jobs whose latencies are not known yet */
     uint64_t lose_submission; /* test switch: the n-th one from now loses all devices */
     ats_status lost;          /* not OK: no device of the world works any more */
     char lost_text[256];
@@ -137,9 +158,19 @@ void sim_world_drop(struct sim *s, const struct backend_copy *copy);
 ats_status sim_world_wait(struct sim *s, uint64_t value);
 
 /* cost.c */
-/* How long a segment takes once it has started. */
-uint64_t sim_duration_ns(struct sim *s, const struct backend_segment *segment,
-                         const struct round *round);
-uint64_t sim_copy_ns(struct sim *s, const struct backend_copy *copy);
+/* The job starts: fills what is left of it. */
+void sim_cost(struct sim *s, struct sim_job *job);
+/* How a job's wait for a segment of another device reaches it late; `both`: that device's next
+ * waits for this one's last at the same time. */
+double sim_latency_ns(const struct sim *s, const struct sim *other, bool both);
+/* Who works in a world at the moment, and until when (virtual time) what each may do is the same.
+ */
+struct sim_rush {
+    bool cpu, gpu, copy;
+    double speeds[MACHINE_LINK + 1], until_ns;
+};
+struct sim_rush sim_rush(const struct sim_world *w);
+/* How fast the queue's job goes then; alone: 1. */
+double sim_speed(const struct sim *s, const struct sim_job *job, const struct sim_rush *rush);
 /* Chaos: how slow a device is in the round that begins. */
 void sim_draw_slowness(struct sim *s);

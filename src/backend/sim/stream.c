@@ -18,7 +18,7 @@ static void poison(const struct sim_place *p) {
 ats_status sim_slots_open(struct sim *s) {
     void *memory;
     size_t bytes = slots_bytes(&s->limits);
-    if (bytes == 0) return ATS_OK;
+    if (bytes == 0 || s->base.keeps_time_only) return ATS_OK;
     TRY(pages_alloc(bytes, &memory));
     s->slots = memory;
     if (s->o.chaos) memset(memory, 0xFF, bytes);
@@ -44,6 +44,7 @@ static size_t matrix_bytes(const struct weight_source *s, bool packed) {
 }
 
 int64_t sim_streamed_bytes(struct sim *s, const struct weight_source *source) {
+    if (s->base.keeps_time_only) return weight_source_bytes(source);
     return (int64_t)matrix_bytes(source, is_packed(s, source)) * weight_matrices(source);
 }
 
@@ -64,6 +65,11 @@ ats_status sim_streamed_load(struct sim *s, const struct weight_source *source,
     *out = NULL;
     if (!s->base.streams)
         return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", s->base.name);
+    if (s->base.keeps_time_only) {
+        TRY(s->inner->fn->weight_load(s->inner, source, out));
+        sim_know(s, *out, weight_source_bytes(source))->streamed = true;
+        return ATS_OK;
+    }
     bool packed = is_packed(s, source);
     size_t bytes = matrix_bytes(source, packed) * (size_t)weight_matrices(source);
     struct sim_place place = {.bytes = bytes};
@@ -80,11 +86,14 @@ ats_status sim_streamed_load(struct sim *s, const struct weight_source *source,
     place.host = host;
     lay_out(source, packed, place.host);
     ats_status status = s->inner->fn->weight_load(s->inner, &in_slot, out);
-    if (status == ATS_OK)
-        sim_know(s, *out, weight_source_bytes(source))->place = place;
-    else
+    if (status != ATS_OK) {
         pages_free(host, bytes);
-    return status;
+        return status;
+    }
+    struct sim_known *known = sim_know(s, *out, weight_source_bytes(source));
+    known->streamed = true;
+    known->place = place;
+    return ATS_OK;
 }
 
 void sim_streamed_free(const struct sim_known *known) {
@@ -111,9 +120,9 @@ ats_status sim_copy_build(struct backend *b, struct backend_weight *const *weigh
     struct backend_copy *copy = xcalloc(1, sizeof *copy + (size_t)n_weights * sizeof *copy->places);
     for (int i = 0; i < n_weights; i++) {
         const struct sim_known *known = sim_known(s, weights[i]);
-        REQUIRE(known && known->place.host);
-        copy->places[copy->n_places++] = known->place;
-        copy->bytes += (int64_t)known->place.bytes;
+        REQUIRE(known && known->streamed);
+        if (known->place.host) copy->places[copy->n_places++] = known->place;
+        copy->bytes += known->place.host ? (int64_t)known->place.bytes : known->bytes;
     }
     *out = copy;
     return ATS_OK;
