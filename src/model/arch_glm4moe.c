@@ -22,8 +22,8 @@ static ats_status feed_forward(struct binding *b, const void *user, int layer, i
     const struct glm4moe *m = user;
     if (!experts_in_layer(&m->experts, layer))
         return part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, y);
-    TRY(part_shared(b, &m->experts, false, layer, h, x));
-    return experts_add(b, &experts, &m->experts, layer, h, y);
+    TRY(experts_add(b, &experts, &m->experts, layer, h, y));
+    return part_shared(b, &m->experts, false, layer, h, x);
 }
 
 ats_status arch_glm4moe_build(struct binding *b, int *hidden, int *logits) {

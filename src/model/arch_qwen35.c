@@ -196,8 +196,8 @@ static ats_status feed_forward(struct binding *b, const void *user, int layer, i
     const struct qwen35 *m = user;
     if (m->experts.n_experts == 0)
         return part_gated(b, &(struct gated_options){.act = ACT_SILU}, layer, h, y);
-    TRY(part_shared(b, &m->experts, true, layer, h, x));
-    return experts_add(b, &experts, &m->experts, layer, h, y);
+    TRY(experts_add(b, &experts, &m->experts, layer, h, y));
+    return part_shared(b, &m->experts, true, layer, h, x);
 }
 
 ats_status arch_qwen35_build(struct binding *b, int *hidden, int *logits) {

@@ -10,7 +10,11 @@ static const int chunks[] = {512, 1024, 2048, 4096};
 static const struct {
     int n;
     double bytes;
-} slots[] = {{0, 0}, {2, 33554432}, {4, 67108864}, {2, HUGE_VAL}, {4, HUGE_VAL}};
+} slots[] = {{0, 0}, {2, 33554432}, {4, 33554432}, {8, 33554432}, {2, HUGE_VAL}, {4, HUGE_VAL}};
+
+/* Tokens of a prompt for each generated, as placements may be told where one for decode alone would
+ * slow prompts. */
+static const double prompts[] = {1, 4, 32};
 
 struct decide_options decide_options_default(int n_ctx, double device_bytes) {
     struct decide_options o = {.placement = placement_options_default(n_ctx),
@@ -141,20 +145,21 @@ static struct placement *most_layers(struct arena *arena, const struct items *it
     return layers(arena, items, o, fits, last);
 }
 
-static void keep_better(const struct decide_way *w, struct decide_way *best) {
+static void keep_better(const struct decide_way *w, double most_s, struct decide_way *best) {
+    if (w->prompt_s > most_s) return;
     if (!best->placement || w->request_s < best->request_s) *best = *w;
 }
 
 /* With the memory of a way: the CPU alone, the last layers, the first ones. */
 static void try_simple(struct arena *arena, const struct items *items,
-                       const struct decide_options *o, const struct decide_way *way,
+                       const struct decide_options *o, const struct decide_way *way, double most_s,
                        struct decide_way *best) {
     for (int k = 0; k < 3; k++) {
         struct decide_way w = *way;
         w.placement = k == 0 ? layers(arena, items, &o->placement, 0, true)
                              : most_layers(arena, items, &o->placement, way->budget_bytes, k == 1);
         decide_time(arena, items, o, &w);
-        keep_better(&w, best);
+        keep_better(&w, most_s, best);
     }
 }
 
@@ -196,8 +201,9 @@ static ats_status no_way(const struct decide_options *o) {
                 (double)o->fixed_bytes / 1048576, o->device_bytes / 1048576);
 }
 
-ats_status decide(struct arena *arena, const struct items *items, const struct decide_options *o,
-                  struct decide_way *out) {
+/* The best of one granularity whose prompt is no longer than most_s; out->placement NULL: none. */
+static ats_status best_of(struct arena *arena, const struct items *items,
+                          const struct decide_options *o, double most_s, struct decide_way *out) {
     struct decide_way ways[MAX_WAYS];
     int64_t budgets[MAX_WAYS];
     struct placement *placements;
@@ -210,9 +216,34 @@ ats_status decide(struct arena *arena, const struct items *items, const struct d
     for (int i = 0; i < n; i++) {
         ways[i].placement = &placements[i];
         decide_time(arena, items, o, &ways[i]);
-        keep_better(&ways[i], out);
+        keep_better(&ways[i], most_s, out);
         bool whole_units = !o->placement.fixed_units;
-        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], out);
+        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], most_s, out);
     }
     return ATS_OK;
+}
+
+/* Shards, but no prompt slower than whole items would have it: of placements that weigh prompts
+ * more and more the first that is not, or whole items themselves. */
+static ats_status best_of_shards(struct arena *arena, const struct items *items,
+                                 const struct decide_options *o, struct decide_way *out) {
+    struct decide_options whole = *o, shards = *o;
+    struct decide_way other;
+    whole.placement.granularity = GRANULARITY_TENSOR;
+    whole.placement.scattered_experts = false;
+    TRY(best_of(arena, items, &whole, HUGE_VAL, &other));
+    TRY(best_of(arena, items, o, other.prompt_s, out));
+    for (size_t i = 0; i < COUNT_OF(prompts) && !out->placement; i++) {
+        if (prompts[i] <= o->placement.prompt_tokens) continue;
+        shards.placement.prompt_tokens = prompts[i];
+        TRY(best_of(arena, items, &shards, other.prompt_s, out));
+    }
+    if (!out->placement || other.request_s < out->request_s) *out = other;
+    return ATS_OK;
+}
+
+ats_status decide(struct arena *arena, const struct items *items, const struct decide_options *o,
+                  struct decide_way *out) {
+    if (o->placement.granularity == GRANULARITY_SHARD) return best_of_shards(arena, items, o, out);
+    return best_of(arena, items, o, HUGE_VAL, out);
 }

@@ -40,8 +40,10 @@ struct decide_way {
     double request_s;                 /* the prompt and n_answer decode rounds */
 };
 
-/* All ways tried, the one of the shortest request. *out in the arena; items are borrowed. Errors:
- * BAD_ARGUMENT if the device's memory does not hold a round's buffers and what is fixed there. */
+/* All ways tried, the one of the shortest request. By shards none whose prompt takes longer than by
+ * tensor (granularity tensor, decided with the same options): if need be that one itself. *out in
+ * the arena; items are borrowed. Errors: BAD_ARGUMENT if the device's memory does not hold a
+ * round's buffers and what is fixed there. */
 MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
                              const struct decide_options *o, struct decide_way *out);
 /* The schedules and times of a way whose slots, chunk and placement are given. */

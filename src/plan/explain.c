@@ -119,10 +119,8 @@ static void find_limits(struct explainer *e) {
     struct limit_problem round, chunk;
     limit_problem_of(e->arena, e->items, o->n_tokens, o->depths[0], &round);
     limit_problem_of(e->arena, e->items, o->prefill_tokens, o->prefill_depth, &chunk);
-    double width = e->items->blocks[0].entry_width;
     e->out->round = limit_round(&round, budget);
-    e->out->blocks =
-        limit_blocks(&round, budget, items_exchange_time(e->items, o->n_tokens, width));
+    e->out->blocks = limit_blocks(&round, budget);
     e->out->prefill = limit_prefill(&chunk, budget);
 }
 

@@ -22,6 +22,7 @@ struct maker {
     const struct items_options *o;
     struct items *out;
     int *item_of_op; /* (n_ops) -1: none */
+    int first_op;    /* of the operators that were started together */
 };
 
 const char *items_name(const struct items *items, int item) {
@@ -237,7 +238,32 @@ static void link_block(const struct maker *m, struct items_block *b) {
     b->exit_width = m->out->items[b->first + b->n - 1].out_width;
 }
 
+bool items_beside(const struct items *items, int block, int other) {
+    const struct graph *g = items->graph;
+    const struct items_block *b = &items->blocks[block], *o = &items->blocks[other];
+    int begin = items->items[b->first].op - items->items[b->first].n_small;
+    int end = items->items[b->first + b->n - 1].op + 1;
+    int from = items->items[o->first].op - items->items[o->first].n_small;
+    int to = items->items[o->first + o->n - 1].op + 1;
+    for (int i = begin; i < end; i++)
+        for (int k = 0; k < g->ops[i].n_in; k++) {
+            int producer = g->values[g->ops[i].in[k]].producer;
+            if (producer >= from && producer < to) return false;
+        }
+    return true;
+}
+
 /* ---- the chain ---- */
+
+/* Backends wait only where an operator reads what another has made since the last wait. */
+static bool waits(struct maker *m, int op_index) {
+    const struct graph_op *op = &m->g->ops[op_index];
+    bool wait = false;
+    for (int i = 0; i < op->n_in; i++)
+        wait = wait || m->g->values[op->in[i]].producer >= m->first_op;
+    if (wait) m->first_op = op_index;
+    return wait;
+}
 
 static bool block_divisible(const struct maker *m, int graph_block) {
     const struct graph_block *b = &m->g->blocks[graph_block];
@@ -265,13 +291,14 @@ static void add_block(const struct maker *m, int item, int graph_block) {
     out->items[item].block = out->n_blocks - 1;
 }
 
-static ats_status add_item(const struct maker *m, int op_index, int n_small) {
+static ats_status add_item(const struct maker *m, int op_index, int n_small, int n_starts) {
     struct items *out = m->out;
     const struct graph_op *op = &m->g->ops[op_index];
     struct item *item = &out->items[out->n_items];
     *item = (struct item){.op = op_index,
                           .layer = op->layer,
                           .n_small = n_small,
+                          .n_starts = n_starts,
                           .rows = m->g->values[op->out].rows,
                           .out_width = m->g->values[op->out].width};
     m->item_of_op[op_index] = out->n_items++;
@@ -298,17 +325,18 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
                             .repeat_rate = options->repeat_rate,
                             .slow = {1, 1}};
-    struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops)};
-    int n_small = 0;
+    struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops), 0};
+    int n_small = 0, n_starts = 0;
     for (int i = 0; i < graph->n_ops; i++) {
         m.item_of_op[i] = -1;
         if (graph->ops[i].kind == OP_EMBED) continue;
+        n_starts += waits(&m, i);
         if (!op_is_placed(&graph->ops[i])) {
             n_small++;
             continue;
         }
-        TRY(add_item(&m, i, n_small));
-        n_small = 0;
+        TRY(add_item(&m, i, n_small, n_starts));
+        n_small = n_starts = 0;
     }
     set_sizes(&m);
     for (int b = 0; b < items->n_blocks; b++)
@@ -338,13 +366,19 @@ static double in_use(const struct items *items, const struct item *item, double 
     return items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
 }
 
+/* Starts beside the one that the item's own time has. By a description only what waits costs one;
+ * what was measured was so for each operator by itself. */
+static double starts_time(const struct items *items, const struct item *item, enum side side) {
+    return (item->measured ? item->n_small : item->n_starts - 1) * items->profile->op_s[side];
+}
+
 double items_experts_time(const struct items *items, int index, enum side side, double n_tokens,
                           double n_in_use, double share) {
     const struct item *item = &items->items[index];
     if (share <= 0) return 0;
     double s = profile_time(items->profile, item->measured, &item->key, side,
                             n_tokens * item->n_used / n_in_use, 0, n_in_use / item->n_used * share);
-    return items->slow[side] * (item->n_small * items->profile->op_s[side] + s);
+    return items->slow[side] * (starts_time(items, item, side) + s);
 }
 
 double items_time(const struct items *items, int index, enum side side, double n_tokens,
@@ -357,7 +391,7 @@ double items_time(const struct items *items, int index, enum side side, double n
     if (item->span > 0) depth = fmin(depth, item->span);
     double s =
         profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
-    return items->slow[side] * (item->n_small * items->profile->op_s[side] + s);
+    return items->slow[side] * (starts_time(items, item, side) + s);
 }
 
 double items_active_bytes(const struct items *items, int index, double n_tokens) {

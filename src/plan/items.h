@@ -38,6 +38,7 @@ struct item {
     int64_t weight_bytes, kv_bytes;      /* of a device that has all of it; kv: cache or states */
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
+    int n_starts;                        /* of those and itself that wait for what was started */
     bool rows;                           /* works on the rows that are wanted, not on tokens */
     int span;                            /* keys that an attention sees at most; 0: all */
     bool from_entry;                     /* needs what enters the block */
@@ -77,6 +78,10 @@ struct items {
 MUST_CHECK ats_status items_build(struct arena *arena, const struct graph *graph,
                                   const struct profile *profile,
                                   const struct items_options *options, struct items **out);
+
+/* No operator of a block, small ones before its items included, reads a result of another: a block
+ * on one device may run beside it. */
+bool items_beside(const struct items *items, int block, int other);
 
 /* Seconds of an item (its small operators and `slow` included) for n_tokens >= 1 lines (of an item
  * with `rows`: wanted ones) after `depth` tokens, for a share of its units in [0, 1]; of experts:

@@ -26,25 +26,16 @@ void limit_popularity(double exponent, int n_experts, int n_used, double *p) {
 
 /* ---- the problem ---- */
 
-/* Products of a line, by what the profile says of a type. */
+/* Arithmetic of an item. */
 static double flop_s(const struct items *items, const struct item *item, enum side side,
-                     double n_tokens) {
-    const struct profile_rates *r = &items->profile->rates[side];
-    const int64_t *d = item->key.dims;
-    if (!items->profile->has_rates) return 0;
-    if (item->n_experts > 0) {
-        double elements = (double)d[2] * (double)d[3], s = 0;
-        for (int i = 0; i < item->key.n_types; i++)
-            s += 2 * elements * n_tokens * item->n_used / r->flop[item->key.types[i]];
-        return s;
-    }
-    if (strcmp(item->key.op, op_kind_name(OP_MATMUL)) != 0) return 0;
-    return 2 * (double)d[0] * (double)d[1] * n_tokens / r->flop[item->key.types[0]];
+                     double n_tokens, double depth) {
+    if (item->span > 0) depth = fmin(depth, item->span);
+    return profile_flop_time(items->profile, &item->key, side, n_tokens, depth);
 }
 
-static void add_part(struct limit_problem *out, int block, double bytes, double use) {
+static void add_part(struct limit_problem *out, int block, double bytes, double use, bool cache) {
     if (bytes <= 0) return;
-    out->parts[out->n_parts++] = (struct limit_part){block, bytes, fmin(use, 1)};
+    out->parts[out->n_parts++] = (struct limit_part){block, bytes, fmin(use, 1), cache};
 }
 
 /* Share of a cache that is read. */
@@ -61,15 +52,18 @@ static double filling(const struct item *item, double n_tokens, double depth) {
 
 static void add_item(const struct items *items, const struct item *item, double n_tokens,
                      double depth, struct limit_problem *out) {
-    double weight_bytes = (double)item->weight_bytes;
-    out->blocks[item->block].gpu_flop_s += flop_s(items, item, SIDE_GPU, n_tokens);
-    out->blocks[item->block].cpu_flop_s += flop_s(items, item, SIDE_CPU, n_tokens);
-    out->weight_bytes += weight_bytes;
-    add_part(out, item->block, (double)item->kv_bytes, filling(item, n_tokens, depth));
-    if (item->n_experts == 0) add_part(out, item->block, weight_bytes, 1);
+    double weight_bytes = (double)item->weight_bytes, lines = item->rows ? 1 : n_tokens;
+    struct limit_block *b = &out->blocks[item->block];
+    b->gpu_flop_s += flop_s(items, item, SIDE_GPU, lines, depth);
+    b->cpu_flop_s += flop_s(items, item, SIDE_CPU, lines, depth);
+    b->gpu_start_s += item->n_starts * items->profile->op_s[SIDE_GPU];
+    b->cpu_start_s += item->n_starts * items->profile->op_s[SIDE_CPU];
+    add_part(out, item->block, (double)item->kv_bytes, filling(item, n_tokens, depth), true);
+    if (item->n_experts == 0) add_part(out, item->block, weight_bytes, 1, false);
     for (int e = 0; e < item->n_experts; e++)
         add_part(out, item->block, weight_bytes / item->n_experts,
-                 items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate));
+                 items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate),
+                 false);
 }
 
 void limit_problem_of(struct arena *arena, const struct items *items, double n_tokens, double depth,
@@ -86,6 +80,13 @@ void limit_problem_of(struct arena *arena, const struct items *items, double n_t
                                   .up_bytes = p->link.up_pinned};
     for (int i = 0; i < items->n_items; i++)
         add_item(items, &items->items[i], n_tokens, depth, out);
+    for (int b = 0; b < items->n_blocks; b++) {
+        double width = items->blocks[b].entry_width;
+        out->blocks[b].up_s = items_up_time(items, n_tokens, width);
+        out->blocks[b].down_s = items_down_time(items, n_tokens, width);
+        out->blocks[b].exchange_s = items_exchange_time(items, n_tokens, width);
+    }
+    out->end_s = items_down_time(items, 1, items->blocks[items->n_blocks - 1].exit_width);
 }
 
 /* ---- bounds ---- */
@@ -161,15 +162,52 @@ struct limit limit_round(const struct limit_problem *p, double budget_bytes) {
 /* What one block takes by itself. */
 static struct limit block_limit(const struct limit_problem *p, int block, const struct shares *s) {
     struct limit out = {0};
-    worst(&out, LIMIT_VRAM, s->vram / p->vram_bytes);
-    worst(&out, LIMIT_GPU, p->blocks[block].gpu_flop_s);
-    worst(&out, LIMIT_DRAM, s->dram / p->dram_bytes);
+    const struct limit_block *b = &p->blocks[block];
+    double gpu_start_s = p->with_starts && s->vram > 0 ? b->gpu_start_s : 0;
+    double cpu_start_s = p->with_starts && s->dram > 0 ? b->cpu_start_s : 0;
+    worst(&out, LIMIT_VRAM, s->vram / p->vram_bytes + gpu_start_s);
+    worst(&out, LIMIT_GPU, b->gpu_flop_s);
+    worst(&out, LIMIT_DRAM, s->dram / p->dram_bytes + cpu_start_s);
     return out;
 }
 
-/* A block that is divided becomes whole where the budget allows and the exchange is worth more. */
-static void make_whole(const struct limit_problem *p, double budget_bytes, double exchange_s,
-                       struct shares *shares, struct limit *out) {
+/* Which memories a block is read from. */
+enum where { ON_HOST, ON_DEVICE, DIVIDED };
+
+static enum where where_is(const struct shares *s) {
+    if (s->dram <= 1e-6 * s->vram) return ON_DEVICE;
+    return s->vram > 0 ? DIVIDED : ON_HOST;
+}
+
+static double change_s(const struct limit_block *b, enum where from, enum where to) {
+    static const enum {
+        NONE,
+        UP,
+        DOWN,
+        EXCHANGE
+    } kinds[3][3] = {
+        [ON_HOST] = {NONE, UP, UP},
+        [ON_DEVICE] = {DOWN, NONE, DOWN},
+        [DIVIDED] = {DOWN, UP, EXCHANGE},
+    };
+    const double costs[] = {0, b->up_s, b->down_s, b->exchange_s};
+    return costs[kinds[from][to]];
+}
+
+/* Of entering the block and what comes after it, if it is at `here`. */
+static double changes_s(const struct limit_problem *p, const struct shares *shares, int block,
+                        enum where here) {
+    enum where before = block > 0 ? where_is(&shares[block - 1]) : ON_HOST;
+    double s = change_s(&p->blocks[block], before, here);
+    if (block + 1 < p->n_blocks)
+        return s + change_s(&p->blocks[block + 1], here, where_is(&shares[block + 1]));
+    return s + (here == ON_HOST ? 0 : p->end_s);
+}
+
+/* A block that is divided becomes whole where the budget allows and its exchanges are worth more.
+ */
+static void make_whole(const struct limit_problem *p, double budget_bytes, struct shares *shares,
+                       struct limit *out) {
     double *missing = xcalloc((size_t)p->n_blocks + 1, sizeof *missing); /* memory */
     for (int i = 0; i < p->n_parts; i++)
         missing[p->parts[i].block] += p->parts[i].bytes;
@@ -178,7 +216,7 @@ static void make_whole(const struct limit_problem *p, double budget_bytes, doubl
         double share = whole.vram > 0 ? shares[b].vram / whole.vram : 1;
         double bytes = missing[b] * (1 - share),
                gain = block_limit(p, b, &shares[b]).round_s - block_limit(p, b, &whole).round_s;
-        if (share > 0) gain += exchange_s;
+        gain += changes_s(p, shares, b, where_is(&shares[b])) - changes_s(p, shares, b, ON_DEVICE);
         if (gain <= 0 || out->resident_bytes + bytes > budget_bytes) continue;
         out->resident_bytes += bytes;
         shares[b] = whole;
@@ -187,23 +225,27 @@ static void make_whole(const struct limit_problem *p, double budget_bytes, doubl
 }
 
 static struct limit blocks_limit(const struct limit_problem *p, double budget_bytes,
-                                 double exchange_s, bool balanced) {
+                                 bool balanced) {
     struct limit out = {0};
     struct shares *shares = xcalloc((size_t)p->n_blocks + 1, sizeof *shares);
     double of_s[N_LIMITS] = {0}, vram = 0, read = 0;
+    enum where from = ON_HOST;
     for (int i = 0; i < p->n_parts; i++)
         shares[p->parts[i].block].dram += p->parts[i].bytes * p->parts[i].use;
     fill(p, budget_bytes, false, balanced, shares, &out);
-    make_whole(p, budget_bytes, exchange_s, shares, &out);
+    for (int again = 0; again < 2; again++) /* a neighbour that became whole may change the gain */
+        make_whole(p, budget_bytes, shares, &out);
     for (int b = 0; b < p->n_blocks; b++) {
         struct limit one = block_limit(p, b, &shares[b]);
-        bool divided = shares[b].vram > 0 && shares[b].dram > 1e-6 * shares[b].vram;
-        out.n_divided += divided;
-        out.round_s += one.round_s + divided * exchange_s;
+        enum where here = where_is(&shares[b]);
+        out.n_divided += here == DIVIDED;
+        out.round_s += one.round_s + change_s(&p->blocks[b], from, here);
         of_s[one.binds] += one.round_s;
         vram += shares[b].vram;
         read += shares[b].vram + shares[b].dram;
+        from = here;
     }
+    if (from != ON_HOST) out.round_s += p->end_s;
     for (int k = 0; k < N_LIMITS; k++)
         if (of_s[k] > of_s[out.binds]) out.binds = (enum limit_binds)k;
     out.hit = read > 0 ? vram / read : 1;
@@ -213,9 +255,9 @@ static struct limit blocks_limit(const struct limit_problem *p, double budget_by
 
 /* Dividing every block costs an exchange each; filling whole blocks leaves DRAM idle. The better.
  */
-struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, double exchange_s) {
-    struct limit divided = blocks_limit(p, budget_bytes, exchange_s, true);
-    struct limit whole = blocks_limit(p, budget_bytes, exchange_s, false);
+struct limit limit_blocks(const struct limit_problem *p, double budget_bytes) {
+    struct limit divided = blocks_limit(p, budget_bytes, true);
+    struct limit whole = blocks_limit(p, budget_bytes, false);
     return divided.round_s <= whole.round_s ? divided : whole;
 }
 
@@ -227,8 +269,17 @@ struct limit limit_prefill(const struct limit_problem *p, double budget_bytes) {
         cpu += p->blocks[b].cpu_flop_s;
     }
     if (gpu > 0 && cpu > 0) worst(&out, LIMIT_GPU, 1 / (1 / gpu + 1 / cpu));
-    out.resident_bytes = fmin(budget_bytes, p->weight_bytes);
-    worst(&out, LIMIT_LINK, (p->weight_bytes - out.resident_bytes) / p->up_bytes);
-    out.hit = p->weight_bytes > 0 ? out.resident_bytes / p->weight_bytes : 1;
+    const struct limit_part **order = sorted(p);
+    double read = 0, hit = 0;
+    for (int i = 0; i < p->n_parts; i++) {
+        if (order[i]->cache) continue;
+        double bytes = fmin(order[i]->bytes, budget_bytes - out.resident_bytes);
+        out.resident_bytes += bytes;
+        read += order[i]->bytes * order[i]->use;
+        hit += bytes * order[i]->use;
+    }
+    free(order);
+    worst(&out, LIMIT_LINK, (read - hit) / p->up_bytes);
+    out.hit = read > 0 ? hit / read : 1;
     return out;
 }

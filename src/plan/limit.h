@@ -12,9 +12,12 @@ struct limit_part {
     double bytes; /* of memory */
     double use; /* of them read in a round: 1; of an expert its probability; of a cache its filling
                  */
+    bool cache; /* read in a round, but not for a chunk of a prompt */
 };
 struct limit_block {
-    double gpu_flop_s, cpu_flop_s; /* of its products, on either */
+    double gpu_flop_s, cpu_flop_s;   /* of its arithmetic, on either */
+    double gpu_start_s, cpu_start_s; /* of starting its operators one after the other */
+    double up_s, down_s, exchange_s; /* of a change of device into it */
 };
 struct limit_problem {
     struct limit_part *parts;
@@ -22,7 +25,10 @@ struct limit_problem {
     struct limit_block *blocks;
     int n_blocks;
     double vram_bytes, dram_bytes, up_bytes; /* a second */
-    double weight_bytes;                     /* of all parts but caches */
+    /* Blocks take the time of starting their operators as well (limit_blocks): no bound of bytes
+     * and arithmetic, but no schedule is without. */
+    bool with_starts;
+    double end_s; /* from the device to the host at the end */
 };
 /* A round of n_tokens after depth tokens. In the arena. */
 void limit_problem_of(struct arena *arena, const struct items *items, double n_tokens, double depth,
@@ -41,10 +47,12 @@ struct limit {
 /* S6: max(V / B_vram, F / P_g, D / B_dram) with what is used most resident, up to the budget. D
  * must leave DRAM whoever computes. */
 struct limit limit_round(const struct limit_problem *p, double budget_bytes);
-/* S6b: blocks follow each other; each has the share resident that is best, of one budget, and a
- * divided one costs exchange_s. */
-struct limit limit_blocks(const struct limit_problem *p, double budget_bytes, double exchange_s);
-/* A chunk of a prompt: max(F / (P_g + P_c), streamed bytes / B_up). */
+/* S6b: blocks follow each other; each has the share resident that is best, of one budget. Where the
+ * round changes device the exchange costs what the profile says (struct limit_problem): down and up
+ * again around a divided block among resident ones, an exchange between divided ones. */
+struct limit limit_blocks(const struct limit_problem *p, double budget_bytes);
+/* A chunk of a prompt: max(F / (P_g + P_c), streamed bytes / B_up): of the weights in use what is
+ * not resident. */
 struct limit limit_prefill(const struct limit_problem *p, double budget_bytes);
 
 /* Probabilities of a token's experts, the most used first, of which any share s receives s^exponent

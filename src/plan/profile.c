@@ -82,14 +82,18 @@ static double product(const struct profile_rates *r, enum dtype type, double ele
     return fmax(dtype_bytes(type, elements) / r->bytes[type], 2 * T * elements / r->flop[type]);
 }
 
-/* Scores and sums of T queries over depth + T / 2 keys each; the cache is read once. */
+/* Scores and sums of T queries over depth + T / 2 keys each. */
+static double attention_flop(const struct profile_key *key, double T, double depth) {
+    return 4 * T * (depth + (T + 1) / 2) * (double)key->dims[0] * (double)key->dims[2];
+}
+
+/* The cache is read once. */
 static double attention(const struct profile_rates *r, const struct profile_key *key, double T,
                         double depth) {
-    double heads = (double)key->dims[0], kv_heads = (double)key->dims[1];
-    double head_dim = (double)key->dims[2];
+    double kv_heads = (double)key->dims[1], head_dim = (double)key->dims[2];
     double row = dtype_bytes(key->types[0], head_dim) + dtype_bytes(key->types[1], head_dim);
     return fmax((depth + T) * kv_heads * row / r->kv_bytes,
-                4 * T * (depth + (T + 1) / 2) * heads * head_dim / r->kv_flop);
+                attention_flop(key, T, depth) / r->kv_flop);
 }
 
 static double experts(const struct profile_rates *r, const struct profile_key *key, double T,
@@ -120,6 +124,24 @@ static double rates_time(const struct profile *p, const struct profile_key *key,
     else
         s += state(r, key, T) * share;
     return s;
+}
+
+double profile_flop_time(const struct profile *p, const struct profile_key *key, enum side side,
+                         double n_tokens, double depth) {
+    const struct profile_rates *r = &p->rates[side];
+    const int64_t *d = key->dims;
+    if (!p->has_rates) return 0;
+    if (strcmp(key->op, op_kind_name(OP_MATMUL)) == 0)
+        return 2 * (double)d[0] * (double)d[1] * n_tokens / r->flop[key->types[0]];
+    if (strcmp(key->op, op_kind_name(OP_ATTENTION)) == 0)
+        return attention_flop(key, n_tokens, depth) / r->kv_flop;
+    if (strcmp(key->op, op_kind_name(OP_EXPERTS)) == 0) {
+        double s = 0;
+        for (int i = 0; i < key->n_types; i++)
+            s += 2 * (double)d[2] * (double)d[3] * n_tokens / r->flop[key->types[i]];
+        return s * (double)d[1];
+    }
+    return 2 * n_tokens * (key->n_dims > 1 ? (double)d[1] : 0) / r->kv_flop;
 }
 
 double profile_time(const struct profile *p, const struct profile_item *item,

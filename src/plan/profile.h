@@ -140,3 +140,6 @@ bool profile_knows(const struct profile *p, const struct profile_key *key);
 double profile_time(const struct profile *p, const struct profile_item *item,
                     const struct profile_key *key, enum side side, double n_tokens, double depth,
                     double share);
+/* Seconds of its arithmetic alone, by the rates; 0 without rates. Of experts at share 1. */
+double profile_flop_time(const struct profile *p, const struct profile_key *key, enum side side,
+                         double n_tokens, double depth);

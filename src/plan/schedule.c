@@ -128,6 +128,11 @@ static double host_bytes_share(const struct chain *c, int i, double x) {
     return 1 - (double)c->p->units[block] / c->items->blocks[block].n_units;
 }
 
+/* What streaming the rest of an item adds to the share that the GPU has: its starts are there. */
+static double rest_time(const struct chain *c, int i, double share) {
+    return time_of(c, i, SIDE_GPU, 1) - time_of(c, i, SIDE_GPU, share);
+}
+
 /* A block that the plan divides; its host units may be streamed. Of experts in use on either side
  * the longer is what is expected of the longer, not the longer of what is expected. */
 static void add_divided(struct chain *c, int block) {
@@ -138,7 +143,7 @@ static void add_divided(struct chain *c, int block) {
     for (int i = b->first; i < b->first + b->n; i++) {
         t->base.gpu_s += time_of(c, i, SIDE_GPU, x);
         t->base.cpu_s += time_of(c, i, SIDE_CPU, 1 - x);
-        t->streamed_s += time_of(c, i, SIDE_GPU, 1 - x);
+        t->streamed_s += rest_time(c, i, x);
         add_copy(c, i, host_bytes_share(c, i, x), &c->entries[c->n - 1], t);
         t->base.late = t->base.late || chosen_late(c, i);
     }
@@ -148,6 +153,28 @@ static void add_divided(struct chain *c, int block) {
     *most = fmax(*most, longer);
     if (can_stream(c, b->first, b->n))
         t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
+}
+
+static bool all_on(const struct chain *c, int block, enum side side) {
+    const struct items_block *b = &c->items->blocks[block];
+    for (int i = b->first; c->p->units[block] == 0 && i < b->first + b->n; i++)
+        if (c->p->homes[i] != (uint8_t)side) return false;
+    return c->p->units[block] == 0;
+}
+
+/* What comes after divided experts and does not need them, as shared experts do: the GPU goes on
+ * with it while the CPU computes its part. Returns the block after. */
+static int add_beside(struct chain *c, int block) {
+    struct schedule_entry *entry = &c->entries[c->n - 1];
+    int next = block + 1;
+    for (; next < c->items->n_blocks; next++) {
+        const struct items_block *b = &c->items->blocks[next];
+        if (!all_on(c, next, SIDE_GPU) || !items_beside(c->items, next, block)) break;
+        for (int i = b->first; i < b->first + b->n; i++)
+            c->out[c->n - 1].base.gpu_s += time_of(c, i, SIDE_GPU, 1);
+        entry->n += b->n;
+    }
+    return next;
 }
 
 /* A divided block item by item, all or nothing of a host part. The devices exchange where the block
@@ -166,7 +193,7 @@ static void add_divided_items(struct chain *c, int block) {
         t->base.place = TIMELINE_BOTH;
         t->base.gpu_s = time_of(c, i, SIDE_GPU, x);
         t->base.cpu_s = time_of(c, i, SIDE_CPU, 1 - x);
-        t->streamed_s = time_of(c, i, SIDE_GPU, 1 - x);
+        t->streamed_s = rest_time(c, i, x);
         t->n_units = can_stream(c, i, 1);
         add_copy(c, i, host_bytes_share(c, i, x), &c->entries[c->n - 1], t);
     }
@@ -220,13 +247,6 @@ static void add_items(struct chain *c, int block, enum timeline_place from) {
     }
 }
 
-static bool all_on_host(const struct chain *c, int block) {
-    const struct items_block *b = &c->items->blocks[block];
-    for (int i = b->first; i < b->first + b->n; i++)
-        if (c->p->homes[i] == SIDE_GPU) return false;
-    return true;
-}
-
 /* Pieces that the host parts come in. */
 static void set_pieces(struct chain *c) {
     double slot = c->o->slot_bytes;
@@ -247,12 +267,13 @@ static void build(struct arena *arena, const struct items *items, const struct p
         .entries = ARENA_ARRAY(arena, struct schedule_entry, items->n_items)};
     for (int b = 0; b < items->n_blocks; b++) {
         enum timeline_place from = c->n > 0 ? c->out[c->n - 1].base.place : TIMELINE_CPU;
-        if (p->units[b] > 0 && (!pieces || items->blocks[b].n == 1))
+        if (p->units[b] > 0 && (!pieces || items->blocks[b].n == 1)) {
             add_divided(c, b);
-        else if (p->units[b] > 0)
+            if (p->residents[b]) b = add_beside(c, b) - 1;
+        } else if (p->units[b] > 0)
             add_divided_items(c, b);
         else if (o->by_units && (!pieces || items->blocks[b].n == 1) &&
-                 items->blocks[b].n_units > 1 && all_on_host(c, b) &&
+                 items->blocks[b].n_units > 1 && all_on(c, b, SIDE_CPU) &&
                  can_stream(c, items->blocks[b].first, items->blocks[b].n))
             add_host_block(c, b);
         else

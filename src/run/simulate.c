@@ -1,5 +1,6 @@
 #include "run/simulate.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "model/shape.h"
@@ -172,13 +173,15 @@ static ats_status decide_best(struct simulation *s) {
 
 static void set_limits(struct simulation *s) {
     struct limit_problem p;
-    double exchange = s->machine->link.kappa_x_s;
+    double budget = s->best.budget_bytes;
     limit_problem_of(&s->arena, s->items, 1, s->o.depth, &p);
-    s->round = limit_round(&p, s->vram_bytes);
-    s->blocks = limit_blocks(&p, s->vram_bytes, exchange);
-    limit_problem_of(&s->arena, s->items, min_int(s->best.n_batch, s->o.n_prompt),
-                     s->o.n_prompt / 2, &p);
-    s->prompt = limit_prefill(&p, s->best.budget_bytes);
+    s->round = limit_round(&p, budget);
+    s->blocks = limit_blocks(&p, budget);
+    p.with_starts = true;
+    s->started = limit_blocks(&p, budget);
+    int n_batch = min_int(s->best.n_batch, s->o.n_prompt);
+    limit_problem_of(&s->arena, s->items, n_batch, fmax(0, (s->o.n_prompt - n_batch) / 2.0), &p);
+    s->prompt = limit_prefill(&p, budget);
 }
 
 ats_status simulation_run(struct simulation *s, const ats_simulation *given) {

@@ -27,9 +27,11 @@ struct simulation {
     double hit_exponent;
     double vram_bytes;
     struct decide_way best;
-    struct limit round, blocks, prompt; /* S6, S6b, and of a chunk of the prompt */
-    struct ablation *ablation;          /* NULL: not asked for */
-    struct load_run *load;              /* the same */
+    /* S6; S6b, and with the starts of operators; of a chunk of the prompt. All for the memory that
+     * the way leaves to weights and caches. */
+    struct limit round, blocks, started, prompt;
+    struct ablation *ablation; /* NULL: not asked for */
+    struct load_run *load;     /* the same */
 };
 
 /* A row of the ablation: what is done, and its times. serial: prompts are what way.prefill.serial

@@ -59,10 +59,12 @@ static json_t *limit_json(const struct limit *l, double n_tokens) {
 static json_t *limits_json(const struct simulation *s) {
     double n_batch = min_int(s->best.n_batch, s->o.n_prompt);
     const struct timeline_result *decode = &s->best.decode.transfer.result;
-    json_t *o = json_pack("{s:o, s:o, s:o}", "round", limit_json(&s->round, 1), "blocks",
-                          limit_json(&s->blocks, 1), "prefill", limit_json(&s->prompt, n_batch));
+    json_t *o = json_pack("{s:o, s:o, s:o, s:o}", "round", limit_json(&s->round, 1), "blocks",
+                          limit_json(&s->blocks, 1), "started", limit_json(&s->started, 1),
+                          "prefill", limit_json(&s->prompt, n_batch));
     set(o, "decode_of_round", share(s->round.round_s, decode->round_s));
     set(o, "decode_of_blocks", share(s->blocks.round_s, decode->round_s));
+    set(o, "decode_of_started", share(s->started.round_s, decode->round_s));
     set(o, "prefill_of_bound",
         share(s->prompt.round_s / n_batch, s->best.prompt_s / s->o.n_prompt));
     return o;

@@ -508,13 +508,13 @@ static void keys_of_routing_are_checked(void **state) {
     refused(GLM4MOE, (struct change){.u32_key = "glm4moe.leading_dense_block_count", .u32 = 2},
             ATS_BAD_FILE, "blk.1.ffn_gate.weight is missing");
     refused(GLM4MOE, (struct change){.u32_key = "glm4moe.leading_dense_block_count"}, ATS_BAD_FILE,
-            "blk.0.ffn_gate_shexp.weight is missing");
+            "blk.0.ffn_gate_inp.weight is missing");
     refused(GLM4MOE, (struct change){.u32_key = "glm4moe.expert_shared_count", .u32 = 2},
             ATS_BAD_FILE, "blk.1.ffn_gate_shexp.weight is 32 x 64, expected 64 x 64");
     refused(LLAMA4, (struct change){.u32_key = "llama4.interleave_moe_layer_step", .u32 = 0},
             ATS_BAD_FILE, "interleave_moe_layer_step is 0");
     refused(LLAMA4, (struct change){.u32_key = "llama4.interleave_moe_layer_step", .u32 = 1},
-            ATS_BAD_FILE, "blk.0.ffn_gate_shexp.weight is missing");
+            ATS_BAD_FILE, "blk.0.ffn_gate_inp.weight is missing");
     static const char *const moes[][2] = {{GPTOSS, "gpt-oss.expert_count"},
                                           {GLM4MOE, "glm4moe.expert_count"},
                                           {LLAMA4, "llama4.expert_count"}};

@@ -170,6 +170,24 @@ static void times_add_what_comes_with_an_item(void **state) {
     arena_free(&arena);
 }
 
+/* q starts behind its norm, k and v beside it; gate and up, by a description, start together. */
+static void what_waits_for_nothing_starts_beside(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const struct items *items = build(&arena, &dense, &o);
+    assert_int_equal(items->items[0].n_starts, 2);
+    assert_int_equal(items->items[1].n_starts, 0);
+    assert_int_equal(items->items[2].n_starts, 0);
+    const struct item *k = &items->items[1];
+    assert_close(items_time(items, 1, SIDE_GPU, 1, 0, 1),
+                 profile_time(items->profile, NULL, &k->key, SIDE_GPU, 1, 0, 1) -
+                     items->profile->op_s[SIDE_GPU]);
+    for (int b = 1; b < items->n_blocks; b++) /* residual adds read both blocks before */
+        assert_false(items_beside(items, b, b - 1));
+    arena_free(&arena);
+}
+
 static void a_window_ends_the_growth_with_depth(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -311,6 +329,7 @@ int main(void) {
         cmocka_unit_test(sizes_are_those_of_tensors_and_caches),
         cmocka_unit_test(the_grid_follows_the_model_and_not_the_budget),
         cmocka_unit_test(times_add_what_comes_with_an_item),
+        cmocka_unit_test(what_waits_for_nothing_starts_beside),
         cmocka_unit_test(a_window_ends_the_growth_with_depth),
         cmocka_unit_test(experts_in_use_are_those_of_repeating_choices),
         cmocka_unit_test(popular_experts_sum_to_those_used),

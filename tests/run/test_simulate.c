@@ -89,8 +89,12 @@ static void streaming_is_not_slower(void **state) {
             assert_true(decode >= number(paper, "decode_tok_s") * (1 - 1e-9));
             assert_true(number(ours, "prefill_tok_s") >=
                         number(paper, "prefill_tok_s") * (1 - 1e-9));
-            /* what schedules gain a serial engine cannot */
-            assert_true(number(ours, "prefill_tok_s") > number(ours, "prefill_serial_tok_s"));
+            /* what schedules gain a serial engine cannot, but where everything fits */
+            double serial = number(ours, "prefill_serial_tok_s");
+            if (number(test_json_get(ours, "prefill"), "copied_bytes") > 0)
+                assert_true(number(ours, "prefill_tok_s") > serial);
+            else
+                assert_true(number(ours, "prefill_tok_s") >= serial * (1 - 1e-9));
             assert_true(json_array_size(test_json_get(ours, "trace")) > 20);
             json_decref(paper), json_decref(ours);
         }
@@ -110,41 +114,67 @@ static void limits_are_not_passed(void **state) {
     }
 }
 
-/* Streamed in pieces (schedule.h), divided blocks lose nothing of a prompt to whole tensors: 3% of
- * the one where a model is far too large for the machine, since placements are for decode. */
-static void shards_do_not_slow_prompts(void **state) {
+/* ---- the eight shapes on the paper's platforms ---- */
+
+static const char *const shapes[] = {"glm-z1-9b",         "qwen3-14b",     "qwen3-30b-a3b",
+                                     "gpt-oss-20b",       "llama-3.1-70b", "qwen3-next-80b-a3b",
+                                     "qwen3.5-122b-a10b", "gpt-oss-120b"};
+static const struct {
+    const char *file;
+    int n_batch; /* the paper's chunk */
+} platforms[] = {{"laptop-rtx3060-6gb", 512}, {"desktop-rtx4090-24gb", 2048}};
+
+static json_t *on_platform(int shape, int platform, const char *granularity, int n_prompt,
+                           int n_batch, bool stream_caches) {
+    char model[512], machine[512], relative[96], *text;
+    ats_simulation s;
+    json_t *json;
+    ats_simulation_default(&s);
+    snprintf(relative, sizeof relative, "shapes/%s.json", shapes[shape]);
+    test_source_path(model, sizeof model, relative);
+    snprintf(relative, sizeof relative, "machines/%s.json", platforms[platform].file);
+    test_source_path(machine, sizeof machine, relative);
+    s.model = model, s.machine = machine, s.granularity = granularity;
+    s.n_ctx = 4352, s.n_prompt = n_prompt, s.depth = 2112, s.n_batch = n_batch;
+    s.stream_caches = stream_caches;
+    TEST_OK(ats_simulate(&s, &text));
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    return json;
+}
+
+/* With the paper's chunk, or of each kind of model one with a chunk that is chosen and the caches
+ * where they are; nor are they slower in decode. */
+static void shards_never_slow_prompts(void **state) {
     (void)state;
-    static const char *const shapes[] = {"glm-z1-9b",         "qwen3-14b",     "qwen3-30b-a3b",
-                                         "gpt-oss-20b",       "llama-3.1-70b", "qwen3-next-80b-a3b",
-                                         "qwen3.5-122b-a10b", "gpt-oss-120b"};
-    static const char *const machines[] = {"laptop-rtx3060-6gb", "desktop-rtx4090-24gb"};
-    for (int i = 0; i < 2 * (int)COUNT_OF(shapes); i++) {
-        char shape[512], machine[512], relative[96];
-        ats_simulation s;
-        ats_simulation_default(&s);
-        int m = i / (int)COUNT_OF(shapes), k = i % (int)COUNT_OF(shapes);
-        snprintf(relative, sizeof relative, "shapes/%s.json", shapes[k]);
-        test_source_path(shape, sizeof shape, relative);
-        snprintf(relative, sizeof relative, "machines/%s.json", machines[m]);
-        test_source_path(machine, sizeof machine, relative);
-        s.model = shape, s.machine = machine;
-        s.n_prompt = 4096, s.n_slots = 2, s.n_batch = m == 0 ? 512 : 2048;
-        s.stream_caches = true;
-        double tok_s[2], decode[2];
-        for (int g = 0; g < 2; g++) {
-            char *text;
-            json_t *json;
-            s.granularity = g == 0 ? "tensor" : "shard";
-            TEST_OK(ats_simulate(&s, &text));
-            TEST_OK(json_parse(text, strlen(text), &json));
-            ats_free(text);
-            tok_s[g] = number(json, "prefill_tok_s");
-            decode[g] = number(json, "decode_tok_s");
-            json_decref(json);
-        }
-        bool own = k / 4 == m; /* the machine it is meant for */
-        assert_true(tok_s[1] >= (own ? 0.99 : 0.965) * tok_s[0]);
-        assert_true(decode[1] >= 0.99 * decode[0]);
+    for (int i = 0; i < 16 + 4; i++) {
+        bool stream_caches = i < 16;
+        int shape = stream_caches ? i % 8 : 1 + 2 * (i - 16);
+        int platform = stream_caches ? i / 8 : shape / 4;
+        int n_batch = stream_caches ? platforms[platform].n_batch : 0;
+        if (TEST_SANITIZED && i % 5) continue;
+        json_t *whole = on_platform(shape, platform, "tensor", 4096, n_batch, stream_caches);
+        json_t *shards = on_platform(shape, platform, "shard", 4096, n_batch, stream_caches);
+        assert_true(number(shards, "prefill_tok_s") >= number(whole, "prefill_tok_s") * (1 - 1e-9));
+        assert_true(number(shards, "decode_tok_s") >= 0.99 * number(whole, "decode_tok_s"));
+        json_decref(whole), json_decref(shards);
+    }
+}
+
+/* Of the block reference S6b: 90%. Qwen3-Next starts some thirteen small operators one after the
+ * other in each layer, which take as long as what they read: S6b does not know of them. */
+static void shards_reach_the_block_reference(void **state) {
+    (void)state;
+    for (int shape = 0; shape < (int)COUNT_OF(shapes); shape++) {
+        int platform = shape / 4, n_batch = platforms[platform].n_batch;
+        if (TEST_SANITIZED && shape % 4) continue;
+        json_t *json = on_platform(shape, platform, "shard", 2048, n_batch, true);
+        const json_t *limits = test_json_get(json, "limits");
+        bool small_ops = strcmp(shapes[shape], "qwen3-next-80b-a3b") == 0;
+        assert_true(number(limits, "decode_of_blocks") >= (small_ops ? 0.86 : 0.9));
+        assert_true(number(limits, "decode_of_started") >= 0.9);
+        assert_true(number(limits, "decode_of_round") <= 1);
+        json_decref(json);
     }
 }
 
@@ -490,7 +520,8 @@ int main(void) {
         cmocka_unit_test(a_given_plan_is_taken_over),
         cmocka_unit_test(ablation_steps_gain),
         cmocka_unit_test(plans_are_compared),
-        cmocka_unit_test(shards_do_not_slow_prompts),
+        cmocka_unit_test(shards_never_slow_prompts),
+        cmocka_unit_test(shards_reach_the_block_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
