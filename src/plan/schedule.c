@@ -172,7 +172,7 @@ static int add_beside(struct chain *c, int block) {
         if (!all_on(c, next, SIDE_GPU) || !items_beside(c->items, next, block)) break;
         for (int i = b->first; i < b->first + b->n; i++)
             c->out[c->n - 1].base.gpu_s += time_of(c, i, SIDE_GPU, 1);
-        entry->n += b->n;
+        entry->n_beside += b->n;
     }
     return next;
 }

@@ -35,6 +35,8 @@ struct schedule_options {
 /* Entry i of the chain: items [first, first + n), which one exchange serves if it is divided. */
 struct schedule_entry {
     int first, n;
+    int n_beside; /* items that follow, whole on the GPU, beside the host's part of divided experts
+                   */
     double copy_bytes; /* of its host part, all of it */
     double slot_bytes; /* what a slot needs to hold it */
 };
