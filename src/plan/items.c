@@ -256,13 +256,13 @@ bool items_beside(const struct items *items, int block, int other) {
 /* ---- the chain ---- */
 
 /* Backends wait only where an operator reads what another has made since the last wait. */
-static bool waits(struct maker *m, int op_index) {
+static void note_wait(struct maker *m, int op_index) {
     const struct graph_op *op = &m->g->ops[op_index];
-    bool wait = false;
+    bool *wait = &m->out->waits[op_index];
+    *wait = m->out->profile->n_items > 0;
     for (int i = 0; i < op->n_in; i++)
-        wait = wait || m->g->values[op->in[i]].producer >= m->first_op;
-    if (wait) m->first_op = op_index;
-    return wait;
+        *wait = *wait || m->g->values[op->in[i]].producer >= m->first_op;
+    if (*wait) m->first_op = op_index;
 }
 
 static bool block_divisible(const struct maker *m, int graph_block) {
@@ -323,6 +323,7 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                             .profile = profile,
                             .items = ARENA_ARRAY(arena, struct item, graph->n_ops),
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
+                            .waits = ARENA_ARRAY(arena, bool, graph->n_ops),
                             .repeat_rate = options->repeat_rate,
                             .slow = {1, 1}};
     struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops), 0};
@@ -330,7 +331,8 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
     for (int i = 0; i < graph->n_ops; i++) {
         m.item_of_op[i] = -1;
         if (graph->ops[i].kind == OP_EMBED) continue;
-        n_starts += waits(&m, i);
+        note_wait(&m, i);
+        n_starts += items->waits[i];
         if (!op_is_placed(&graph->ops[i])) {
             n_small++;
             continue;
@@ -366,10 +368,13 @@ static double in_use(const struct items *items, const struct item *item, double 
     return items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
 }
 
-/* Starts beside the one that the item's own time has. By a description only what waits costs one;
- * what was measured was so for each operator by itself. */
+double items_start_time(const struct items *items, int op, enum side side) {
+    return items->waits[op] * items->slow[side] * items->profile->op_s[side];
+}
+
+/* Starts beside the one that the item's own time has. */
 static double starts_time(const struct items *items, const struct item *item, enum side side) {
-    return (item->measured ? item->n_small : item->n_starts - 1) * items->profile->op_s[side];
+    return (item->n_starts - 1) * items->profile->op_s[side];
 }
 
 double items_experts_time(const struct items *items, int index, enum side side, double n_tokens,

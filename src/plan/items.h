@@ -38,10 +38,10 @@ struct item {
     int64_t weight_bytes, kv_bytes;      /* of a device that has all of it; kv: cache or states */
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
-    int n_starts;                        /* of those and itself that wait for what was started */
-    bool rows;                           /* works on the rows that are wanted, not on tokens */
-    int span;                            /* keys that an attention sees at most; 0: all */
-    bool from_entry;                     /* needs what enters the block */
+    int n_starts;    /* of those and itself that are waited for, items_start_time */
+    bool rows;       /* works on the rows that are wanted, not on tokens */
+    int span;        /* keys that an attention sees at most; 0: all */
+    bool from_entry; /* needs what enters the block */
     struct item_source sources[ITEM_MAX_SOURCES];
     int n_sources;
     int direct_width; /* floats a token of its inputs as they are just before it */
@@ -70,6 +70,7 @@ struct items {
     int64_t quantum_bytes;
     int total_quanta;
     double repeat_rate;
+    bool *waits; /* (operators of the graph) reads what was made since the last that waits */
     double slow[N_SIDES]; /* times are the profile's times these: 1; load.h has others */
 };
 
@@ -96,6 +97,11 @@ double items_active_bytes(const struct items *items, int item, double n_tokens);
 /* Distinct experts in use, expected, of n_tokens of one sequence whose choices repeat at `rate`:
  * sum over e in [0, n) of the probability that e is chosen at all. p: of one token. */
 double items_experts_in_use(const double *p, int n, double n_tokens, double rate);
+
+/* Seconds of starting an operator, which items_time has in it: by a description nothing where it
+ * waits for none that was started before, as both backends have it. Where times were measured it
+ * was each by itself. */
+double items_start_time(const struct items *items, int op, enum side side);
 
 /* Seconds of a device change of so many floats a token: up, down, both ways. */
 double items_up_time(const struct items *items, double n_tokens, double width);

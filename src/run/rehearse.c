@@ -75,7 +75,8 @@ static double item_s(const struct rehearsing *r, int index, enum side side, cons
     const struct item *item = &items->items[index];
     const struct graph_op *op = step->op;
     double n_tokens = step->rows ? round->n_rows : round->n_tokens, share = 1;
-    double small_s = item->n_small * items->profile->op_s[side]; /* steps of their own here */
+    double small_s = item->n_starts * items->slow[side] * items->profile->op_s[side] -
+                     items_start_time(items, item->op, side); /* steps of their own here */
     if (op->kind == OP_EXPERTS) {
         double in_use =
             items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
@@ -103,8 +104,8 @@ static double step_s(const void *user, bool gpu, const struct step *step,
     if (step->kind == STEP_COPY) return 0;
     if (step->kind == STEP_SUM) return r->items->profile->op_s[side];
     if (step->op->kind == OP_EMBED) return 0;
-    int item = r->item_of_op[step->op - r->model->graph->ops];
-    return item < 0 ? r->items->profile->op_s[side] : item_s(r, item, side, step, round);
+    int op = (int)(step->op - r->model->graph->ops), item = r->item_of_op[op];
+    return item < 0 ? items_start_time(r->items, op, side) : item_s(r, item, side, step, round);
 }
 
 static double speed(const void *user, enum machine_resource resource, double now_s,
