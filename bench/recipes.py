@@ -142,11 +142,11 @@ def model_name(model):
 
 
 def plain(bin_dir, root, model, donor):
-    """The model in F16, made or requantised; `donor` gives made ones their vocabulary."""
+    """The model in F16, or in a type of its own, made or requantised; `donor` gives made ones their vocabulary."""
     folder, logs = root / "models", root / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     logs.mkdir(parents=True, exist_ok=True)
-    out = folder / f"{model_name(model)}-F16.gguf"
+    out = folder / f"{model_name(model)}-{models.OWN_TYPE.get(model, 'F16')}.gguf"
     if model in models.SHAPES:
         _made(out, [sys.executable, models.__file__, donor, model, out], logs / f"make-{model}.log")
     else:
@@ -162,6 +162,8 @@ def requantise(bin_dir, root, model, kind, donor):
     """
     if model not in models.SHAPES and model_name(model).endswith("." + kind):
         return pathlib.Path(model)
+    if model in models.OWN_TYPE:
+        return plain(bin_dir, root, model, donor)
     source = plain(bin_dir, root, model, donor)
     if kind == "F16":
         return source

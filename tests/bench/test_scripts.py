@@ -172,6 +172,33 @@ class Models(unittest.TestCase):
         self.assertEqual(ggufile.decode_bytes(h), 32 * 64 * 2 * 2 + 32 * 2 * 2 + 32 * 4)
         self.assertRaises(RuntimeError, h.arch, "context_length")
 
+    def test_blocks_of_quants_are_made_at_once(self):
+        models.SHAPES["tiny"] = tiny
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            for kind, size in (("Q8_0", 34), ("Q4_0", 18), ("MXFP4", 17)):
+                models.make(None, "tiny", out, models.TYPES[kind])
+                h = ggufile.Header(out)
+                self.assertEqual(h.meta["tokenizer.ggml.tokens"], models.MADE_UP)
+                dims, number, bytes_there = h.tensors["blk.0.ffn_up_exps.weight"]
+                self.assertEqual((dims, number, bytes_there), ([32, 64, 8], models.TYPES[kind], 64 * 8 * size))
+                self.assertEqual(h.tensors["output_norm.weight"][1], models.F32)
+                data = out.read_bytes()[-64 * 8 * size:]  # the last tensor; each block begins with the scale
+                scale = models.BLOCKS[models.TYPES[kind]][1]
+                self.assertTrue(all(data[at:].startswith(scale) for at in range(0, len(data), size)))
+                self.assertGreater(len(set(data)), 200)
+
+    def test_names_end_as_files_have_them(self):
+        self.assertEqual([models.full_name(f"blk.1.{n}") for n in ("attn_q", "attn_q_bias", "ssm_a", "ssm_dt")],
+                         ["blk.1.attn_q.weight", "blk.1.attn_q.bias", "blk.1.ssm_a", "blk.1.ssm_dt.bias"])
+
+    def test_every_shape_that_is_made_has_whole_blocks(self):
+        for name in ("dense1b", "moe1b", "qwen35", "gptoss1b"):
+            arch, meta, tensors = models.SHAPES[name](49152)
+            self.assertTrue(arch and meta["block_count"] > 0)
+            self.assertTrue(all(dims[0] % models.BLOCK == 0 for _, dims, kind in tensors if kind in models.BLOCKS))
+            self.assertEqual(len({n for n, _, _ in tensors}), len(tensors))
+
     def test_a_file_of_another_kind_is_refused(self):
         with tempfile.NamedTemporaryFile() as f:
             f.write(b"ELF?")
