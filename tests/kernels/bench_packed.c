@@ -24,9 +24,10 @@ struct product {
 
 static void packed_once(void *context, int call) {
     struct product *p = context;
-    p->k->matmul_packed_q8[p->type](p->packed + (size_t)(call % p->n_matrices) * p->packed_bytes, 0,
-                                    pack_n_groups(p->n_rows), p->n_rows, p->n_cols, &p->q,
-                                    p->n_tokens, p->out, p->n_rows, p->scratch);
+    const uint8_t *now = p->packed + (size_t)(call % p->n_matrices) * p->packed_bytes;
+    const uint8_t *then = p->packed + (size_t)((call + 1) % p->n_matrices) * p->packed_bytes;
+    p->k->matmul_packed_q8[p->type](now, 0, pack_n_groups(p->n_rows), p->n_rows, p->n_cols, &p->q,
+                                    p->n_tokens, p->out, p->n_rows, then, p->scratch);
 }
 
 static void raw_once(void *context, int call) {

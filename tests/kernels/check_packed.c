@@ -55,7 +55,8 @@ static void run_raw(const struct kernels *k, const struct pair *p, float *out, v
                                p->n_tokens, out, p->out_stride, scratch);
 }
 
-/* Groups [begin, end) of some tokens; out: of all rows and tokens. */
+/* Groups [begin, end) of some tokens; out: of all rows and tokens. What comes then is a hint: the
+ * matrix itself, or nothing. */
 static void run_packed(const struct kernels *k, const struct pair *p, int begin, int end, int token,
                        int n_tokens, float *out, void *scratch) {
     float *to = out + token * p->out_stride + begin * PACK_ROWS;
@@ -63,7 +64,7 @@ static void run_packed(const struct kernels *k, const struct pair *p, int begin,
         int64_t at = (int64_t)token * p->n_cols;
         struct q8_rows q = {p->q.q + at, p->q.scale + at / 32, p->q.sum16 + at / 16, p->n_cols};
         k->matmul_packed_q8[p->type](p->packed, begin, end, p->n_rows, p->n_cols, &q, n_tokens, to,
-                                     p->out_stride, scratch);
+                                     p->out_stride, begin > 0 ? p->packed : NULL, scratch);
     } else {
         k->matmul_packed_f32[p->type](p->packed, begin, end, p->n_rows, p->n_cols,
                                       p->x + token * p->x_stride, p->x_stride, n_tokens, to,

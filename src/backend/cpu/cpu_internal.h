@@ -155,6 +155,12 @@ struct product_input {
     int n_lines;
 };
 
+/* Rows of a weight's matrix, which is 0 but for experts; begin: on a packed group. */
+struct matrix_rows {
+    const struct backend_weight *weight; /* NULL: none */
+    int matrix, begin, end;
+};
+
 /* weights.c */
 /* Of one matrix of a packed weight; the next one begins there. */
 size_t cpu_packed_bytes(const struct weight_source *s);
@@ -181,20 +187,22 @@ void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_
                      int matrix, int begin, int end);
 /* Asks for the next FETCH_STEP bytes; false when all is asked for. A pool_idle_fn. */
 bool cpu_fetch_step(void *fetch);
-/* The first lines only, at once. */
-void cpu_fetch_first(const struct cpu *c, const struct backend_weight *w, int matrix, int begin,
-                     int end);
+/* For the products of `now` to ask for on their way (matmul_packed_q8_fn): where the rows of `then`
+ * begin, or NULL if the two are not of one type and n_cols; their first lines are asked for at once
+ * then, if few lines are multiplied. */
+const uint8_t *cpu_fetch_then(const struct cpu *c, const struct matrix_rows *now,
+                              const struct matrix_rows *then, int n_lines);
 
 /* exec.c: the segment, on the pool. */
 void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);
 
 /* products.c */
-/* Rows [begin, end) (begin on a packed group) of matrix `matrix` of a weight, which is 0 but for
- * experts; out: (n_lines, out_stride), column 0 is row `begin`. scratch: this thread's matmul. */
-void cpu_multiply(const struct cpu *c, const struct backend_weight *w, int matrix, enum math math,
-                  const struct product_input *in, int begin, int end, float *out,
-                  int64_t out_stride, void *scratch);
+/* out: (n_lines, out_stride), column 0 is row `begin`. then: what this thread multiplies next, of
+ * which the beginning is asked for ahead; may be none. scratch: this thread's matmul. */
+void cpu_multiply(const struct cpu *c, struct matrix_rows rows, enum math math,
+                  const struct product_input *in, float *out, int64_t out_stride,
+                  struct matrix_rows then, void *scratch);
 void cpu_run_products(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 /* What the thread will read first in the phase; nothing in large rounds. */
 void cpu_products_fetch(const struct cpu_run *r, const struct phase *p, int thread, int n_threads,

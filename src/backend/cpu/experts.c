@@ -249,21 +249,20 @@ static int next_expert(const struct lines *l, int e) {
 
 /* ---- gate, up and activation ---- */
 
-/* Rows [begin, end) of expert e for pairs [pair, pair + n). */
+/* Rows [begin, end) of expert e for pairs [pair, pair + n); then: what this thread does next. */
 static void gate_up_run(const struct lines *l, const struct product_input *in, int e, int pair,
-                        int n, int begin, int end) {
+                        int n, int begin, int end, struct matrix_rows then) {
     const struct cpu *c = l->r->cpu;
     const struct experts_params *p = params(l->s);
     const struct cpu_scratch *own = &c->scratch[l->thread];
+    const struct backend_weight *const *w = (const struct backend_weight *const *)l->s->experts;
     struct product_input x = input_rows(in, share_input(l) ? 0 : pair, n);
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         float *h = c->expert_h + (int64_t)pair * p->n_ff + from;
-        if (l->n_lines <= SMALL_LINES) cpu_fetch_first(c, l->s->experts[EXPERT_UP], e, from, to);
-        cpu_multiply(c, l->s->experts[EXPERT_GATE], e, p->math[EXPERT_GATE], &x, from, to, h,
-                     p->n_ff, own->matmul);
-        cpu_multiply(c, l->s->experts[EXPERT_UP], e, p->math[EXPERT_UP], &x, from, to,
-                     own->expert_rows, to - from, own->matmul);
+        struct matrix_rows gate = {w[EXPERT_GATE], e, from, to}, up = {w[EXPERT_UP], e, from, to};
+        cpu_multiply(c, gate, p->math[EXPERT_GATE], &x, h, p->n_ff, up, own->matmul);
+        cpu_multiply(c, up, p->math[EXPERT_UP], &x, own->expert_rows, to - from, then, own->matmul);
         add_bias(l, EXPERT_GATE, e, from, to, h, n, p->n_ff);
         add_bias(l, EXPERT_UP, e, from, to, own->expert_rows, n, to - from);
         for (int i = 0; i < n; i++, h += p->n_ff)
@@ -272,9 +271,9 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
 }
 
 static void gate_up_rows(const struct lines *l, const struct product_input *in, int e, int begin,
-                         int end) {
+                         int end, struct matrix_rows then) {
     for (int pair = l->first[e]; pair < l->first[e + 1]; pair += EXPERT_RUN)
-        gate_up_run(l, in, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end);
+        gate_up_run(l, in, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end, then);
 }
 
 /* Few lines: the rows of all experts in use, one after the other, are split among the threads. */
@@ -288,9 +287,9 @@ static void gate_up_few(const struct lines *l, const struct product_input *in) {
         next = next_expert(l, e);
         int from = max_int(begin, at) - at, to = min_int(end, at + per_expert) - at;
         if (from >= to) continue;
-        if (next >= 0 && end > at + per_expert)
-            cpu_fetch_first(l->r->cpu, l->s->experts[EXPERT_GATE], next, 0, n_ff);
-        gate_up_rows(l, in, e, from * PACK_ROWS, min_int(n_ff, to * PACK_ROWS));
+        bool more = next >= 0 && end > at + per_expert;
+        struct matrix_rows then = {more ? l->s->experts[EXPERT_GATE] : NULL, next, 0, n_ff};
+        gate_up_rows(l, in, e, from * PACK_ROWS, min_int(n_ff, to * PACK_ROWS), then);
     }
 }
 
@@ -305,22 +304,23 @@ static void gate_up(const struct lines *l, const struct product_input *in, _Atom
         int unit = atomic_fetch_add_explicit(next, 1, memory_order_relaxed), e = unit / per_expert;
         if (e >= n_experts) return;
         int begin = unit % per_expert * EXPERT_ROWS;
-        gate_up_rows(l, in, e, begin, min_int(n_ff, begin + EXPERT_ROWS));
+        gate_up_rows(l, in, e, begin, min_int(n_ff, begin + EXPERT_ROWS), (struct matrix_rows){0});
     }
 }
 
 /* ---- down and the weighted sum ---- */
 
 static void down_run(const struct lines *l, const struct product_input *h, int e, int pair, int n,
-                     int begin, int end) {
+                     int begin, int end, struct matrix_rows then) {
     const struct cpu *c = l->r->cpu;
     const struct cpu_scratch *own = &c->scratch[l->thread];
     struct product_input in = input_rows(h, pair, n);
     bool scaled = params(l->s)->scale_input; /* the weight is in already */
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
-        cpu_multiply(c, l->s->experts[EXPERT_DOWN], e, params(l->s)->math[EXPERT_DOWN], &in, from,
-                     to, own->expert_rows, to - from, own->matmul);
+        struct matrix_rows rows = {l->s->experts[EXPERT_DOWN], e, from, to};
+        cpu_multiply(c, rows, params(l->s)->math[EXPERT_DOWN], &in, own->expert_rows, to - from,
+                     then, own->matmul);
         add_bias(l, EXPERT_DOWN, e, from, to, own->expert_rows, n, to - from);
         for (int i = 0; i < n; i++)
             c->k.add_scaled(span_at(c, &l->s->out, l->pair_line[pair + i], from),
@@ -337,10 +337,9 @@ static void down_columns(const struct lines *l, const struct product_input *h, i
                (size_t)(end - begin) * sizeof(float));
     for (int e = next_expert(l, -1), next; e >= 0; e = next) {
         next = next_expert(l, e);
-        if (next >= 0 && l->n_lines <= SMALL_LINES)
-            cpu_fetch_first(c, l->s->experts[EXPERT_DOWN], next, begin, end);
+        struct matrix_rows then = {next >= 0 ? l->s->experts[EXPERT_DOWN] : NULL, next, begin, end};
         for (int pair = l->first[e]; pair < l->first[e + 1]; pair += EXPERT_RUN)
-            down_run(l, h, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end);
+            down_run(l, h, e, pair, min_int(EXPERT_RUN, l->first[e + 1] - pair), begin, end, then);
     }
     for (int i = 0; l->phase->sum && i < l->n_lines; i++)
         cpu_run_sum(c, l->phase->sum, l->line + i, begin, end);

@@ -5,7 +5,7 @@
 
 #define FETCH_GROUPS 4                   /* that products of one token take side by side */
 #define FETCH_STEP   1024                /* bytes of each of them at a time */
-#define FETCH_FIRST  2048                /* bytes of each that cpu_fetch_first asks for */
+#define FETCH_FIRST  2048                /* bytes of each that cpu_fetch_then asks for */
 #define FETCH_LIMIT  ((size_t)192 << 10) /* well below a second-level cache */
 
 void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
@@ -42,10 +42,14 @@ bool cpu_fetch_step(void *arg) {
     return f->next != NULL;
 }
 
-void cpu_fetch_first(const struct cpu *c, const struct backend_weight *w, int matrix, int begin,
-                     int end) {
+const uint8_t *cpu_fetch_then(const struct cpu *c, const struct matrix_rows *now,
+                              const struct matrix_rows *then, int n_lines) {
     struct fetch f;
-    cpu_fetch_begin(&f, c, w, matrix, begin, end);
+    if (n_lines > SMALL_LINES || !then->weight) return NULL;
+    cpu_fetch_begin(&f, c, then->weight, then->matrix, then->begin, then->end);
+    const struct weight_source *a = &now->weight->s, *b = &then->weight->s;
+    if (now->weight->packed && a->dtype == b->dtype && a->n_cols == b->n_cols) return f.next;
     for (size_t done = 0; done < FETCH_FIRST && cpu_fetch_step(&f); done += FETCH_STEP)
         ;
+    return NULL;
 }

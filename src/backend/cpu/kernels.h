@@ -52,10 +52,12 @@ size_t matmul_scratch_bytes(int n_cols);
 /* The same two products from the packed layout (backend/packed.h): rows of groups [group_begin,
  * group_end) of a matrix of n_rows x n_cols at `packed`; `out` is where the first of these rows
  * goes: out[t * out_stride + r - group_begin * PACK_ROWS], for r below n_rows. Bit-equal to the
- * products of the raw blocks by the same table. */
+ * products of the raw blocks by the same table.
+ * then: a group of another matrix of this type and n_cols that will be read afterwards, or NULL:
+ * with few tokens it and those behind it are asked for when these rows come to their end. */
 typedef void matmul_packed_q8_fn(const uint8_t *packed, int group_begin, int group_end, int n_rows,
                                  int n_cols, const struct q8_rows *x, int n_tokens, float *out,
-                                 int64_t out_stride, void *scratch);
+                                 int64_t out_stride, const uint8_t *then, void *scratch);
 typedef void matmul_packed_f32_fn(const uint8_t *packed, int group_begin, int group_end, int n_rows,
                                   int n_cols, const float *x, int64_t x_stride, int n_tokens,
                                   float *out, int64_t out_stride, void *scratch);

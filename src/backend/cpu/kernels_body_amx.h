@@ -140,17 +140,18 @@ ALWAYS_INLINE struct q8_format amx_format(struct q8_format f) {
     }                                                                                              \
     static void matmul_amx_##lower(const uint8_t *packed, int group_begin, int group_end,          \
                                    int n_rows, int n_cols, const struct q8_rows *x, int n_tokens,  \
-                                   float *out, int64_t out_stride, void *scratch) {                \
+                                   float *out, int64_t out_stride, const uint8_t *then,            \
+                                   void *scratch) {                                                \
         if (n_tokens <= PACKED_FEW)                                                                \
             kernels_avx512_packed_q8[DTYPE_##upper](packed, group_begin, group_end, n_rows,        \
-                                                    n_cols, x, n_tokens, out, out_stride,          \
+                                                    n_cols, x, n_tokens, out, out_stride, then,    \
                                                     scratch);                                      \
         else                                                                                       \
             packed_q8_matmul((struct packed_type){amx_format(format_##lower), packed_##lower,      \
                                                   amx_unpack_##lower, packed_layout_##upper,       \
                                                   amx_tiles_of(format_##lower), AMX_TOKENS},       \
                              packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,     \
-                             out_stride, scratch);                                                 \
+                             out_stride, then, scratch);                                           \
     }
 Q8_WEIGHT_MAP(MATMUL_AMX)
 #undef MATMUL_AMX

@@ -400,7 +400,7 @@ ALWAYS_INLINE struct packed_at packed_place(struct packed_type type, const uint8
 #define PACKED_AHEAD_BYTES 4096
 
 /* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
- * line is enough to set them off; where there is more to compute (dense) they fall behind. */
+ * line is enough to set them off; where there is more to compute they fall behind (dense). */
 ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
     for (int at = 0; at < bytes; at += dense ? 64 : 256)
         __builtin_prefetch(p + at, 0, 2);
@@ -408,10 +408,10 @@ ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
 
 /* n tokens, n_groups groups (both constants) side by side: each block is used as soon as it is
  * unpacked. Several groups share the loads of activations and are several streams of memory. A
- * group that is not there repeats the first. */
+ * group that is not there repeats the first. then: what is read after the last rows, or NULL. */
 ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, size_t group_bytes,
                                  int n_groups, int n_cols, int n_rows, const struct q8_view *x,
-                                 int n, float *out, int64_t out_stride) {
+                                 int n, float *out, int64_t out_stride, const uint8_t *then) {
     const struct pack_layout l = type.layout;
     const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32;
     const bool dense = LANES < 16 || n > 2 || l.code_bytes < 512;
@@ -423,18 +423,20 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
     const struct packed_at first = packed_place(type, group, n_cols, 0, 0);
     const int n_units = n_cols / l.unit_cols;
     const int ahead = max_int(1, PACKED_AHEAD_BYTES / (unit_blocks * l.code_bytes)); /* units */
-    size_t codes_ahead = (size_t)(ahead * unit_blocks * l.code_bytes);
-    size_t scales_ahead = (size_t)(ahead * l.scale_bytes);
+    int64_t codes_ahead = ahead * unit_blocks * l.code_bytes;
+    int64_t scales_ahead = ahead * l.scale_bytes;
     size_t stride[SINGLE_GROUPS], codes = 0, scales = 0;
     for (int g = 0; g < n_groups; g++)
         stride[g] = g * PACK_ROWS < n_rows ? (size_t)g * group_bytes : 0;
     for (int u = 0; u < n_units; u++, scales += (size_t)l.scale_bytes) {
         if (u == max_int(0, n_units - ahead)) { /* what follows is in the next groups, if any */
-            const size_t next = (size_t)n_groups * group_bytes;
             const bool more = n_rows > n_groups * PACK_ROWS;
-            codes_ahead += next - (size_t)(n_cols / 32) * (size_t)l.code_bytes;
-            scales_ahead += next - (size_t)n_units * (size_t)l.scale_bytes;
-            if (!more) codes_ahead = scales_ahead = 0; /* lines that are here: no one else's */
+            const int64_t next = more   ? n_groups * (int64_t)group_bytes
+                                 : then ? (int64_t)((uintptr_t)then - (uintptr_t)group)
+                                        : 0;
+            codes_ahead += next - (int64_t)(n_cols / 32) * l.code_bytes;
+            scales_ahead += next - (int64_t)n_units * l.scale_bytes;
+            if (!more && !then) codes_ahead = scales_ahead = 0; /* lines that are here */
         }
         for (int g = 0; g < n_groups; g++)
             packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);
@@ -463,15 +465,15 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
  * groups are in the cache when the next tokens come. */
 ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *packed, size_t group_bytes,
                               int n_rows, int n_cols, const struct q8_view *x, int n_tokens,
-                              float *out, int64_t out_stride) {
+                              float *out, int64_t out_stride, const uint8_t *then) {
     int r = 0;
     if (n_tokens == 1) {
         for (; r + (SINGLE_GROUPS - 1) * PACK_ROWS < n_rows; r += SINGLE_GROUPS * PACK_ROWS)
             packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes,
-                          SINGLE_GROUPS, n_cols, n_rows - r, x, 1, out + r, out_stride);
+                          SINGLE_GROUPS, n_cols, n_rows - r, x, 1, out + r, out_stride, then);
         for (; r < n_rows; r += PACK_ROWS)
             packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes, 1,
-                          n_cols, n_rows - r, x, 1, out + r, out_stride);
+                          n_cols, n_rows - r, x, 1, out + r, out_stride, then);
         return;
     }
     const int n_parts = (n_tokens + TILE_FEW - 1) / TILE_FEW;
@@ -483,13 +485,13 @@ ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *packed, si
             float *to = out + t * out_stride + r;
             if (n == 2)
                 packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 2,
-                              to, out_stride);
+                              to, out_stride, then);
             else if (n == 3)
                 packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 3,
-                              to, out_stride);
+                              to, out_stride, then);
             else
                 packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 4,
-                              to, out_stride);
+                              to, out_stride, then);
             t += n;
         }
     }
@@ -591,7 +593,8 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
 
 ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *packed, int group_begin,
                                     int group_end, int n_rows, int n_cols, const struct q8_rows *x,
-                                    int n_tokens, float *out, int64_t out_stride, void *scratch) {
+                                    int n_tokens, float *out, int64_t out_stride,
+                                    const uint8_t *then, void *scratch) {
     struct q8_format f = type.format;
     const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
@@ -599,7 +602,8 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     if (n_tokens <= PACKED_FEW) {
         struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
         if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
-        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride);
+        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride,
+                   then);
         return;
     }
     _Static_assert(PACKED_PANEL_BLOCKS * SETS * sizeof(struct wblock) +
@@ -677,15 +681,16 @@ PACK_MAP(LAYOUT)
 #undef LAYOUT
 
 #define MATMUL_PACKED(lower, upper)                                                                \
-    static void matmul_packed_q8_##lower(                                                          \
-        const uint8_t *packed, int group_begin, int group_end, int n_rows, int n_cols,             \
-        const struct q8_rows *x, int n_tokens, float *out, int64_t out_stride, void *scratch) {    \
+    static void matmul_packed_q8_##lower(const uint8_t *packed, int group_begin, int group_end,    \
+                                         int n_rows, int n_cols, const struct q8_rows *x,          \
+                                         int n_tokens, float *out, int64_t out_stride,             \
+                                         const uint8_t *then, void *scratch) {                     \
         packed_q8_matmul((struct packed_type){format_##lower, packed_##lower, packed_call_##lower, \
                                               packed_layout_##upper,                               \
                                               packed_tiles_of(format_##lower),                     \
                                               tile_tokens(format_##lower)},                        \
                          packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
-                         out_stride, scratch);                                                     \
+                         out_stride, then, scratch);                                               \
     }                                                                                              \
     static void packed_fill_##lower(const struct f32_weights *w, int row, int begin, int end,      \
                                     float *panel) {                                                \

@@ -57,8 +57,9 @@ static void matmul_f32(enum dtype type, const uint8_t *packed, int group_begin, 
 #define TYPE_Q8(lower, upper)                                                                      \
     static void matmul_q8_##lower(const uint8_t *packed, int group_begin, int group_end,           \
                                   int n_rows, int n_cols, const struct q8_rows *x, int n_tokens,   \
-                                  float *out, int64_t out_stride, void *scratch) {                 \
-        (void)scratch;                                                                             \
+                                  float *out, int64_t out_stride, const uint8_t *then,             \
+                                  void *scratch) {                                                 \
+        (void)then, (void)scratch;                                                                 \
         matmul_q8(DTYPE_##upper, packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out, \
                   out_stride);                                                                     \
     }

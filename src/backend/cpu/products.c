@@ -71,19 +71,20 @@ static void multiply_raw(const struct cpu *c, const struct weight_source *w, int
                                   in->x_stride, in->n_lines, out, out_stride, scratch);
 }
 
-void cpu_multiply(const struct cpu *c, const struct backend_weight *weight, int matrix,
-                  enum math math, const struct product_input *in, int begin, int end, float *out,
-                  int64_t out_stride, void *scratch) {
-    const struct weight_source *w = &weight->s;
-    if (!weight->packed) {
-        multiply_raw(c, w, matrix, math, in, begin, end, out, out_stride, scratch);
+void cpu_multiply(const struct cpu *c, struct matrix_rows rows, enum math math,
+                  const struct product_input *in, float *out, int64_t out_stride,
+                  struct matrix_rows then, void *scratch) {
+    const struct weight_source *w = &rows.weight->s;
+    const uint8_t *next = cpu_fetch_then(c, &rows, &then, in->n_lines);
+    if (!rows.weight->packed) {
+        multiply_raw(c, w, rows.matrix, math, in, rows.begin, rows.end, out, out_stride, scratch);
         return;
     }
-    const uint8_t *packed = weight->packed + (size_t)matrix * cpu_packed_bytes(w);
-    int from = begin / PACK_ROWS, to = pack_n_groups(end);
+    const uint8_t *packed = rows.weight->packed + (size_t)rows.matrix * cpu_packed_bytes(w);
+    int from = rows.begin / PACK_ROWS, to = pack_n_groups(rows.end);
     if (math == MATH_Q8)
         c->k.matmul_packed_q8[w->dtype](packed, from, to, w->n_rows, w->n_cols, &in->q8,
-                                        in->n_lines, out, out_stride, scratch);
+                                        in->n_lines, out, out_stride, next, scratch);
     else if (math == MATH_BF16)
         c->k.matmul_packed_bf16(packed, from, to, w->n_rows, w->n_cols, in->bf16, in->bf16_stride,
                                 in->n_lines, out, out_stride, scratch);
@@ -92,12 +93,17 @@ void cpu_multiply(const struct cpu *c, const struct backend_weight *weight, int 
                                          in->x_stride, in->n_lines, out, out_stride, scratch);
 }
 
-/* Rows [begin, end) (of the output's columns) of one product, bias added. */
+/* The rows of a product's weight that make columns [begin, end) of its output. */
+static struct matrix_rows rows_of(const struct step *s, int begin, int end) {
+    return (struct matrix_rows){s->weight, 0, begin - s->begin, end - s->begin};
+}
+
+/* Columns [begin, end) of the output of one product, bias added. */
 static void multiply(const struct cpu *c, const struct step *s, const struct product_input *in,
-                     int begin, int end, void *scratch) {
+                     int begin, int end, struct matrix_rows then, void *scratch) {
     float *out = span_at(c, &s->out, 0, begin);
-    cpu_multiply(c, s->weight, 0, s->op->p.matmul.math, in, begin - s->begin, end - s->begin, out,
-                 s->out.stride, scratch);
+    cpu_multiply(c, rows_of(s, begin, end), s->op->p.matmul.math, in, out, s->out.stride, then,
+                 scratch);
     if (!s->bias) return;
     const float *bias = (const float *)(const void *)s->bias->s.data + (begin - s->begin);
     for (int line = 0; line < in->n_lines; line++) {
@@ -108,14 +114,12 @@ static void multiply(const struct cpu *c, const struct step *s, const struct pro
 
 /* The same rows of gate, up and act, or of a product and the sum that takes it. */
 static void run_rows(const struct cpu *c, const struct products *p, const struct product_input *in,
-                     int item, int begin, int end, void *scratch) {
-    if (p->gated && in->n_lines <= SMALL_LINES)
-        cpu_fetch_first(c, p->items[1]->weight, 0, begin - p->items[1]->begin,
-                        end - p->items[1]->begin);
-    multiply(c, p->items[item], in, begin, end, scratch);
+                     int item, int begin, int end, struct matrix_rows then, void *scratch) {
+    struct matrix_rows up = p->gated ? rows_of(p->items[1], begin, end) : then;
+    multiply(c, p->items[item], in, begin, end, up, scratch);
     if (p->gated) {
         const struct step *g = p->gated;
-        multiply(c, p->items[1], in, begin, end, scratch);
+        multiply(c, p->items[1], in, begin, end, then, scratch);
         for (int line = 0; line < in->n_lines; line++)
             c->k.gated[g->op->p.gated.act](span_at(c, &g->in[0], line, begin),
                                            span_at(c, &g->in[1], line, begin), end - begin,
@@ -140,14 +144,25 @@ static struct row_units count_units(const struct products *p, int grain) {
     return u;
 }
 
+/* What units [begin, end) are of item i, which may be nothing. */
+static struct matrix_rows unit_rows(const struct products *p, const struct row_units *u, int i,
+                                    int begin, int end) {
+    if (i >= u->n_items) return (struct matrix_rows){0};
+    int from = max_int(begin, u->units[i]), to = min_int(end, u->units[i + 1]);
+    if (from >= to) return (struct matrix_rows){0};
+    const struct step *s = p->items[i];
+    return (struct matrix_rows){s->weight, 0, (from - u->units[i]) * u->grain,
+                                min_int(s->end - s->begin, (to - u->units[i]) * u->grain)};
+}
+
 static void run_units(const struct cpu *c, const struct products *p, const struct product_input *in,
                       const struct row_units *u, int begin, int end, void *scratch) {
     for (int i = 0; i < u->n_items; i++) {
-        int from = max_int(begin, u->units[i]), to = min_int(end, u->units[i + 1]);
-        if (from >= to) continue;
-        const struct step *s = p->items[i];
-        run_rows(c, p, in, i, s->begin + (from - u->units[i]) * u->grain,
-                 min_int(s->end, s->begin + (to - u->units[i]) * u->grain), scratch);
+        struct matrix_rows rows = unit_rows(p, u, i, begin, end);
+        int first = p->items[i]->begin;
+        if (rows.weight)
+            run_rows(c, p, in, i, first + rows.begin, first + rows.end,
+                     unit_rows(p, u, i + 1, begin, end), scratch);
     }
 }
 
@@ -157,14 +172,14 @@ void cpu_products_fetch(const struct cpu_run *r, const struct phase *phase, int 
     *out = (struct fetch){0};
     if (step_lines(p->items[0], r->round) > SMALL_LINES) return;
     struct row_units u = count_units(p, SMALL_ROWS);
-    int begin, end, i = 0;
+    int begin, end;
     split_range(u.units[u.n_items], 1, thread, n_threads, &begin, &end);
-    if (begin >= end) return;
-    while (begin >= u.units[i + 1])
-        i++;
-    int n_rows = p->items[i]->end - p->items[i]->begin;
-    cpu_fetch_begin(out, r->cpu, p->items[i]->weight, 0, (begin - u.units[i]) * SMALL_ROWS,
-                    min_int(n_rows, (end - u.units[i]) * SMALL_ROWS));
+    for (int i = 0; i < u.n_items; i++) {
+        struct matrix_rows rows = unit_rows(p, &u, i, begin, end);
+        if (!rows.weight) continue;
+        cpu_fetch_begin(out, r->cpu, rows.weight, 0, rows.begin, rows.end);
+        return;
+    }
 }
 
 void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, int n_threads) {
