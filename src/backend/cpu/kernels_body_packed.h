@@ -400,7 +400,9 @@ ALWAYS_INLINE struct packed_at packed_place(struct packed_type type, const uint8
 #define PACKED_AHEAD_BYTES 4096
 
 /* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
- * line is enough to set them off; where there is more to compute they fall behind (dense). */
+ * line is enough to set them off; where there is more to compute they fall behind, and where groups
+ * are short they have hardly begun when one ends (dense). */
+#define PACKED_SHORT_COLS 1024
 ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
     for (int at = 0; at < bytes; at += dense ? 64 : 256)
         __builtin_prefetch(p + at, 0, 2);
@@ -414,7 +416,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
                                  int n, float *out, int64_t out_stride, const uint8_t *then) {
     const struct pack_layout l = type.layout;
     const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32;
-    const bool dense = LANES < 16 || n > 2 || l.code_bytes < 512;
+    const bool dense = LANES < 16 || n > 2 || l.code_bytes < 512 || n_cols < PACKED_SHORT_COLS;
     vf acc[SINGLE_GROUPS * PACK_ROWS / LANES][TILE_FEW];
     for (int i = 0; i < n_groups * n_parts; i++) {
         for (int t = 0; t < n; t++)
