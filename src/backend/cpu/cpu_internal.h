@@ -25,6 +25,7 @@
 #define EXPERT_LINES       512 /* tokens that are sorted by expert at a time */
 #define EXPERT_RUN         128 /* of which this many meet an expert's rows at a time */
 #define EXPERT_ROWS        64  /* rows a thread takes at a time in large rounds */
+#define ROUTE_ALONE        256 /* scores up to which every thread chooses for itself */
 #define DELTA_TOKENS       128 /* whose gates are computed at a time */
 #define MAX_PRODUCTS       3
 #define MAX_ROPES          8 /* different rotary embeddings in one segment */
@@ -46,7 +47,8 @@ struct backend_kv {
 
 /* Products that read the same input, with what is cheap before and after them. */
 struct products {
-    const struct step *norm; /* computed on the way in; its output is never stored. Or NULL */
+    const struct step *norm; /* computed on the way in, or NULL; its output is stored only */
+    bool keeps_norm;         /* then: others read it */
     const struct step *items[MAX_PRODUCTS];
     int n;
     const struct step *gated; /* of items[0] and items[1], or NULL */
@@ -69,8 +71,9 @@ struct phase {
     bool barrier; /* before it */
     const struct step *step;
     struct products products;
-    const struct step *sum; /* EXPERTS: takes its output, or NULL */
-    int counter;            /* of dynamic shares */
+    const struct step *route; /* EXPERTS: the choice, if it is made here, or NULL */
+    const struct step *sum;   /* EXPERTS: takes its output, or NULL */
+    int counter;              /* of dynamic shares */
 };
 
 struct backend_segment {
@@ -93,7 +96,7 @@ struct cpu_scratch {
     float *attn;     /* see attention.c */
     float *gates;    /* (2 * DELTA_TOKENS) see recurrent.c */
     int *pairs;      /* see experts.c, as the next two */
-    float *pair_weights, *expert_rows;
+    float *pair_weights, *expert_rows, *route;
 };
 
 struct cpu_job;
@@ -196,6 +199,7 @@ const uint8_t *cpu_fetch_then(const struct cpu *c, const struct matrix_rows *now
 /* exec.c: the segment, on the pool. */
 void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);
+int cpu_item_columns(const struct step *s); /* of a light step: that are one thread's */
 
 /* products.c */
 /* out: (n_lines, out_stride), column 0 is row `begin`. then: what this thread multiplies next, of
@@ -209,7 +213,8 @@ void cpu_products_fetch(const struct cpu_run *r, const struct phase *p, int thre
                         struct fetch *out);
 
 /* experts.c */
-void cpu_run_route(const struct cpu *c, const struct step *s, int line);
+/* out: ids and weights of the line's experts. */
+void cpu_run_route(const struct cpu *c, const struct step *s, int line, float *out);
 void cpu_run_experts(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 int cpu_experts_counters(const struct backend_limits *limits); /* that a phase takes */
 

@@ -129,7 +129,7 @@ static void run_item(const struct cpu_run *r, const struct step *s, int line, in
         run_slice(r, s, line, begin, end);
         break;
     case OP_ROUTE:
-        cpu_run_route(r->cpu, s, line);
+        cpu_run_route(r->cpu, s, line, span_at(r->cpu, &s->out, line, 0));
         break;
     default:
         REQUIRE(!"a light step");
@@ -137,7 +137,7 @@ static void run_item(const struct cpu_run *r, const struct step *s, int line, in
 }
 
 /* Columns that cannot be shared out further. */
-static int item_columns(const struct step *s) {
+int cpu_item_columns(const struct step *s) {
     if (s->kind == STEP_OP && s->op->kind == OP_NORM) return s->op->p.norm.group;
     if (s->kind == STEP_OP && s->op->kind == OP_ROPE) return s->op->p.rope.head_dim;
     if (s->kind == STEP_OP && (s->op->kind == OP_EMBED || s->op->kind == OP_ROUTE))
@@ -147,7 +147,7 @@ static int item_columns(const struct step *s) {
 
 /* A step is lines x column groups; a thread takes a contiguous run of them, line by line. */
 static void run_step(const struct cpu_run *r, const struct step *s, int thread, int n_threads) {
-    int lines = step_lines(s, r->round), columns = item_columns(s);
+    int lines = step_lines(s, r->round), columns = cpu_item_columns(s);
     int per_line = (s->end - s->begin + columns - 1) / columns;
     int begin, end;
     split_range(lines * per_line, 1, thread, n_threads, &begin, &end);

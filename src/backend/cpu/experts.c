@@ -35,6 +35,7 @@ void cpu_experts_carve_thread(const struct backend_limits *l, struct carver *k,
     s->pairs = cpu_carve(k, ((size_t)l->max_experts + 1 + pairs) * sizeof(int));
     s->pair_weights = cpu_carve(k, pairs * sizeof(float));
     s->expert_rows = cpu_carve(k, (size_t)EXPERT_RUN * EXPERT_ROWS * sizeof(float));
+    s->route = cpu_carve(k, SMALL_LINES * 2 * (size_t)l->max_experts_used * sizeof(float));
 }
 
 void cpu_experts_carve(const struct backend_limits *l, struct carver *k, struct cpu *c) {
@@ -77,11 +78,11 @@ static void choose(const struct route_params *p, const float *scores, const floa
 }
 
 /* A softmax has the order of its scores, so the choice is made before it. */
-void cpu_run_route(const struct cpu *c, const struct step *s, int line) {
+void cpu_run_route(const struct cpu *c, const struct step *s, int line, float *out) {
     const struct route_params *p = &s->op->p.route;
     const float *scores = span_at(c, &s->in[0], line, 0);
     const float *bias = s->bias ? (const float *)(const void *)s->bias->s.data : NULL;
-    float *ids = span_at(c, &s->out, line, 0), *weights = ids + p->n_used;
+    float *ids = out, *weights = ids + p->n_used;
     choose(p, scores, bias, ids, weights);
     float top = scores[(int)ids[0]], chosen = 0, all = 0;
     for (int j = 0; j < p->n_used; j++) {
@@ -107,11 +108,32 @@ struct lines {
     const struct step *s;
     int thread, n_threads;
     int line, n_lines;
+    const float *route;   /* (n_lines, 2 * n_used) if the thread chose for itself, or NULL */
     const int *first;     /* (n_experts + 1) first pair of each expert of this device */
     const int *pair_line; /* (n_pairs) */
     const float *pair_weight;
     int n_pairs;
 };
+
+/* The choice, if it is made here: by every thread for itself where that is cheaper than to wait for
+ * others, or shared out by lines. */
+static void make_choice(struct lines *l, int n_lines) {
+    const struct step *route = l->phase->route;
+    const struct cpu *c = l->r->cpu;
+    if (!route) return;
+    int width = 2 * params(l->s)->n_used, begin, end;
+    if (n_lines <= SMALL_LINES && n_lines * route->op->p.route.n_experts <= ROUTE_ALONE) {
+        float *own = c->scratch[l->thread].route;
+        for (int i = 0; i < n_lines; i++)
+            cpu_run_route(c, route, i, own + i * width);
+        l->route = own;
+        return;
+    }
+    split_range(n_lines, 1, l->thread, l->n_threads, &begin, &end);
+    for (int i = begin; i < end; i++)
+        cpu_run_route(c, route, i, span_at(c, &route->out, i, 0));
+    thread_pool_barrier(c->pool);
+}
 
 /* Every thread sorts for itself, which is cheaper than to wait for one. */
 static void sort_pairs(struct lines *l) {
@@ -123,7 +145,8 @@ static void sort_pairs(struct lines *l) {
     memset(first, 0, ((size_t)n_experts + 1) * sizeof *first);
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < l->n_lines; i++) {
-            const float *ids = span_at(c, &s->in[1], l->line + i, 0);
+            const float *ids = l->route ? l->route + (int64_t)i * 2 * n_used
+                                        : span_at(c, &s->in[1], l->line + i, 0);
             for (int j = 0; j < n_used; j++) {
                 float id = ids[j]; /* no number, if what it came from was none */
                 if (!(id >= (float)s->expert_begin && id < (float)s->expert_end)) continue;
@@ -375,6 +398,7 @@ void cpu_run_experts(struct cpu_run *r, const struct phase *p, int thread, int n
     struct lines l = {.r = r, .phase = p, .s = p->step, .thread = thread, .n_threads = n_threads};
     int n_lines = step_lines(p->step, r->round);
     _Atomic int *next = &r->segment->counters[p->counter];
+    make_choice(&l, n_lines);
     for (; l.line < n_lines; l.line += EXPERT_LINES, next += 2) {
         l.n_lines = min_int(EXPERT_LINES, n_lines - l.line);
         if (l.line > 0) thread_pool_barrier(r->cpu->pool); /* the shared rows are free again */

@@ -5,12 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How a phase shares a span out: items are `columns` wide, from column `begin` on, line by line
+ * (exec.c, run_step). Phases of the same cut touch what stands there by the same threads. */
+struct cut {
+    int columns, begin, end; /* columns 0: in no such way */
+    bool rows;
+};
+
 /* Memory touched since the last barrier. Beside the two spaces: things of the backend's own. */
 enum { OWN_SHARED_INPUT = 2, OWN_ROPE, OWN_PARTIAL, OWN_KV, OWN_EXPERTS };
 struct touch {
     int space;
     int64_t begin, end;
     bool write;
+    struct cut cut;
+    int stride, first; /* of the span, if it is cut */
 };
 struct builder {
     const struct cpu *cpu;
@@ -32,13 +41,21 @@ static bool same_span(const struct span *a, const struct span *b) {
 
 static void touch(struct builder *b, int space, int64_t begin, int64_t end, bool write) {
     GROW(b->now, b->n_now, b->cap_now, 1);
-    b->now[b->n_now++] = (struct touch){space, begin, end, write};
+    b->now[b->n_now++] = (struct touch){.space = space, .begin = begin, .end = end, .write = write};
 }
 
 /* All lines of a span: strides of other columns in between count as touched, which is safe. */
-static void touch_span(struct builder *b, const struct span *s, bool rows, bool write) {
+static void touch_cut(struct builder *b, const struct span *s, bool rows, bool write,
+                      struct cut cut) {
     int64_t lines = rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
     touch(b, (int)s->space, s->offset_bytes, s->offset_bytes + 4 * lines * s->stride, write);
+    struct touch *t = &b->now[b->n_now - 1];
+    t->cut = cut;
+    t->stride = s->stride;
+    t->first = s->first;
+}
+static void touch_span(struct builder *b, const struct span *s, bool rows, bool write) {
+    touch_cut(b, s, rows, write, (struct cut){0});
 }
 
 static void touch_step(struct builder *b, const struct step *s) {
@@ -47,12 +64,33 @@ static void touch_step(struct builder *b, const struct step *s) {
     touch_span(b, &s->out, s->rows, true);
 }
 
+/* The same of a light step whose every item reads, of each input, just its own place. */
+static void touch_items(struct builder *b, const struct step *s) {
+    struct cut cut = {cpu_item_columns(s), s->begin, s->end, s->rows};
+    for (int i = 0; i < s->n_in; i++)
+        touch_cut(b, &s->in[i], s->in_rows, false, cut);
+    touch_cut(b, &s->out, s->rows, true, cut);
+}
+
+static bool has_own_items(const struct step *s) {
+    if (s->kind != STEP_OP) return s->rows == s->in_rows;
+    return is_op(s, OP_NORM) || is_op(s, OP_ROPE) ||
+           (is_op(s, OP_GATED) && !s->op->p.gated.one_gate);
+}
+
+/* Each thread meets only itself there. */
+static bool same_items(const struct touch *x, const struct touch *y) {
+    return x->cut.columns > 0 && x->cut.columns == y->cut.columns && x->cut.begin == y->cut.begin &&
+           x->cut.end == y->cut.end && x->cut.rows == y->cut.rows && x->begin == y->begin &&
+           x->stride == y->stride && x->first == y->first;
+}
+
 static bool conflict(const struct builder *b) {
     for (size_t i = 0; i < b->n_now; i++)
         for (size_t j = 0; j < b->n_touched; j++) {
             const struct touch *x = &b->now[i], *y = &b->touched[j];
             if (x->space == y->space && (x->write || y->write) && x->begin < y->end &&
-                y->begin < x->end)
+                y->begin < x->end && !same_items(x, y))
                 return true;
         }
     return false;
@@ -98,7 +136,8 @@ static bool spans_meet(const struct builder *b, const struct span *x, bool x_row
  * stand in the same bytes, which the program may well have given it. */
 static bool spares_input(const struct builder *b, const struct products *p, const struct step *s) {
     const struct step *reader = p->norm ? p->norm : p->items[0];
-    return !spans_meet(b, &s->out, s->rows, &reader->in[0], reader->in_rows);
+    return !spans_meet(b, &s->out, s->rows, &reader->in[0], reader->in_rows) &&
+           !(p->keeps_norm && spans_meet(b, &s->out, s->rows, &p->norm->out, p->norm->rows));
 }
 
 /* out = act(gate) * up of exactly the two products before it, which nobody else reads. */
@@ -123,25 +162,31 @@ static bool sum_fits(const struct products *p, const struct step *s) {
     return reads == 1 && m->n_readers == 1 && m->begin == s->begin && m->end == s->end;
 }
 
-/* A norm over whole rows whose only readers are the products right after it. Threads compute it for
- * themselves, some later than others: no product may write where it reads. */
+/* A norm over whole rows that products right after it read. Threads compute it for themselves, some
+ * later than others: no product may write where it reads, nor may it itself, if it is kept because
+ * others read it too. */
 static int norm_fits(const struct builder *b, const struct step *steps, int n_steps) {
     if (!is_op(steps, OP_NORM) || n_steps < 2) return 0;
     int width = steps->end - steps->begin;
     if (steps->begin != 0 || steps->op->p.norm.group != width || steps->op->p.norm.scale > 0)
         return 0;
     int n = count_products(steps + 1, n_steps - 1);
-    bool fits = n > 0 && n == steps->n_readers && same_span(&steps[1].in[0], &steps->out) &&
-                steps[1].in_begin == 0 && steps[1].in_end == width;
-    for (int i = 1; i <= n; i++)
+    bool fits = n > 0 && same_span(&steps[1].in[0], &steps->out) && steps[1].in_begin == 0 &&
+                steps[1].in_end == width;
+    bool kept = n < steps->n_readers;
+    for (int i = kept ? 0 : 1; i <= n; i++)
         fits = fits && !spans_meet(b, &steps[i].out, steps[i].rows, &steps->in[0], steps->in_rows);
+    for (int i = 1; kept && i <= n; i++)
+        fits = fits && !spans_meet(b, &steps[i].out, steps[i].rows, &steps->out, steps->rows);
     return fits ? n : 0;
 }
 
 /* Adds the products at steps[0..] with their neighbours; returns how many steps they are. */
 static int add_products(struct builder *b, const struct step *steps, int n_steps, int n_norm,
                         int n_products) {
-    struct products p = {.norm = n_norm ? steps : NULL, .n = n_products};
+    struct products p = {.norm = n_norm ? steps : NULL,
+                         .keeps_norm = n_norm && steps->n_readers > n_products,
+                         .n = n_products};
     for (int i = 0; i < n_products; i++)
         p.items[i] = &steps[n_norm + i];
     int used = n_norm + n_products;
@@ -153,6 +198,7 @@ static int add_products(struct builder *b, const struct step *steps, int n_steps
     for (int i = n_norm; i < used; i++)
         touch_step(b, &steps[i]);
     if (p.norm) touch_span(b, &p.norm->in[0], p.norm->in_rows, false);
+    if (p.keeps_norm) touch_span(b, &p.norm->out, p.norm->rows, true);
     touch(b, OWN_SHARED_INPUT, 0, 1, true);
     add_phase(b, PHASE_PRODUCTS, NULL)->products = p;
     return used;
@@ -177,8 +223,10 @@ static void touch_ranges(struct builder *b, const struct step *s) {
 }
 
 static void add_attention(struct builder *b, const struct step *s) {
-    for (int i = 1; i < 3; i++)
-        touch_span(b, &s->in[i], false, false);
+    const int dim = s->op->p.attention.head_dim;
+    const struct cut cut = {dim, s->head_begin * dim, s->head_end * dim, false};
+    for (int i = 1; i < 3; i++) /* as a rotary embedding is shared out */
+        touch_cut(b, &s->in[i], false, false, cut);
     touch(b, OWN_KV, 0, 1, true);
     add_phase(b, PHASE_ATTN_STORE, s);
     touch_ranges(b, s);
@@ -189,22 +237,34 @@ static void add_attention(struct builder *b, const struct step *s) {
     add_phase(b, PHASE_ATTN_MERGE, s);
 }
 
-/* Adds the experts at steps[0] with the sum that takes their output, if only it does. Its output
- * may not stand where the experts read, who are not done with all lines when the first are summed.
- */
+/* A choice that only the experts right after it read. */
+static bool route_fits(const struct builder *b, const struct step *steps, int n_steps) {
+    return !b->cpu->options.no_fusion && n_steps > 1 && is_op(steps, OP_ROUTE) &&
+           is_op(&steps[1], OP_EXPERTS) && steps->n_readers == 1 &&
+           same_span(&steps[1].in[1], &steps->out) && steps->rows == steps[1].in_rows;
+}
+
+/* Adds the experts at steps[0], or at steps[1] after their choice, with the sum that takes their
+ * output, if only it does. Its output may not stand where the experts read, who are not done with
+ * all lines when the first are summed. */
 static int add_experts(struct builder *b, const struct step *steps, int n_steps) {
-    const struct step *s = steps, *sum = NULL;
+    const struct step *route = is_op(steps, OP_ROUTE) ? steps : NULL;
+    const struct step *s = route ? steps + 1 : steps, *sum = NULL;
+    int used = route ? 2 : 1;
     struct products p = {.items = {s}, .n = 1};
-    if (n_steps > 1 && !b->cpu->options.no_fusion && sum_fits(&p, &steps[1])) sum = &steps[1];
+    if (n_steps > used && !b->cpu->options.no_fusion && sum_fits(&p, &steps[used]))
+        sum = &steps[used];
     for (int i = 0; sum && i < s->n_in; i++)
         if (spans_meet(b, &sum->out, sum->rows, &s->in[i], s->in_rows)) sum = NULL;
+    if (route) touch_step(b, route);
     touch_step(b, s);
     if (sum) touch_step(b, sum);
     touch(b, OWN_EXPERTS, 0, 1, true);
     struct phase *phase = add_phase(b, PHASE_EXPERTS, s);
+    phase->route = route;
     phase->sum = sum;
     b->s->n_counters += cpu_experts_counters(&b->cpu->limits) - 1; /* one is each phase's */
-    return sum ? 2 : 1;
+    return sum ? used + 1 : used;
 }
 
 /* Adds what stands at steps[0]; returns how many steps were taken. */
@@ -218,12 +278,16 @@ static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
         add_attention(b, steps);
         return 1;
     }
-    if (is_op(steps, OP_EXPERTS)) return add_experts(b, steps, n_steps);
+    if (is_op(steps, OP_EXPERTS) || route_fits(b, steps, n_steps))
+        return add_experts(b, steps, n_steps);
     enum phase_kind kind = PHASE_STEP; /* a state is touched by its own step only */
     if (is_op(steps, OP_CONV)) kind = PHASE_CONV;
     if (is_op(steps, OP_DELTA)) kind = PHASE_DELTA;
     if (is_op(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
-    touch_step(b, steps);
+    if (fuse && has_own_items(steps))
+        touch_items(b, steps);
+    else
+        touch_step(b, steps);
     add_phase(b, kind, steps);
     return 1;
 }

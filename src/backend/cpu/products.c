@@ -13,7 +13,8 @@ static bool needs(const struct products *p, enum math math) {
     return false;
 }
 
-/* Brings lines [begin, end) of the input into its kernels' form; x and q8 as in *in. */
+/* Brings lines [begin, end) of the input into its kernels' form; x and q8 as in *in. normed: where
+ * the norm's output goes, if there is a norm: in->x. */
 static void prepare_lines(const struct cpu *c, const struct products *p, struct product_input *in,
                           float *normed, uint16_t *bf16, int begin, int end) {
     const struct step *norm = p->norm;
@@ -21,11 +22,21 @@ static void prepare_lines(const struct cpu *c, const struct products *p, struct 
     for (int line = begin; norm && line < end; line++) {
         const float *w = norm->weight ? (const float *)(const void *)norm->weight->s.data : NULL;
         c->k.rms_norm(span_at(c, &norm->in[0], line, 0), w, width, norm->op->p.norm.eps,
-                      normed + (int64_t)line * width);
+                      normed + (int64_t)line * in->x_stride);
     }
     if (needs(p, MATH_Q8)) c->k.quantise_q8(in->x, in->x_stride, begin, end, &in->q8);
     for (int line = begin; in->bf16 && line < end; line++)
         c->k.round_bf16(in->x + line * in->x_stride, width, bf16 + line * in->bf16_stride);
+}
+
+/* The thread's share of what every thread has computed for itself. */
+static void keep_norm(const struct cpu *c, const struct step *norm, const struct product_input *in,
+                      int thread, int n_threads) {
+    int begin, end;
+    split_range(norm->end - norm->begin, 16, thread, n_threads, &begin, &end);
+    for (int line = 0; line < in->n_lines; line++)
+        memcpy(span_at(c, &norm->out, line, begin), in->x + line * in->x_stride + begin,
+               (size_t)(end - begin) * sizeof(float));
 }
 
 /* Small inputs: every thread prepares all of it for itself, which is cheaper than a barrier; large
@@ -37,9 +48,11 @@ static struct product_input prepare(struct cpu_run *r, const struct products *p,
     int width = first->in_end - first->in_begin;
     struct product_input in = {.n_lines = step_lines(first, r->round)};
     bool small = in.n_lines <= SMALL_LINES && in.n_lines * width <= SMALL_FLOATS;
+    bool in_place = p->keeps_norm && !small;
     float *normed = small ? c->scratch[thread].floats : c->shared_floats;
+    if (in_place) normed = span_at(c, &p->norm->out, 0, 0);
     in.x = p->norm ? normed : span_at(c, &first->in[0], 0, first->in_begin);
-    in.x_stride = p->norm ? width : first->in[0].stride;
+    in.x_stride = p->norm && !in_place ? width : first->in[0].stride;
     uint16_t *bf16 = small ? c->scratch[thread].bf16 : c->shared_bf16;
     in.bf16 = needs(p, MATH_BF16) ? bf16 : NULL;
     in.bf16_stride = (int64_t)round_up((size_t)width, 32);
@@ -47,6 +60,7 @@ static struct product_input prepare(struct cpu_run *r, const struct products *p,
         in.q8 = q8_rows_at(small ? c->scratch[thread].q8 : c->shared_q8, width, in.n_lines);
     if (small) {
         prepare_lines(c, p, &in, normed, bf16, 0, in.n_lines);
+        if (p->keeps_norm) keep_norm(c, p->norm, &in, thread, n_threads);
         return in;
     }
     int begin, end;
