@@ -147,10 +147,32 @@ static void stream_at_random(const struct plan_maker *m, int device, struct rng 
     }
 }
 
-/* Cuts some of the streamed parts in two, of which the first stays on the device, or neither. */
+/* Where to cut a streamed part in two, or its end: not at all; units of a block alike. stays: the
+ * first half does. */
+static int draw_cut(const struct plan_maker *m, const struct plan_part *p, uint64_t seed,
+                    struct rng *rng, bool *stays) {
+    const struct graph_op *op = &m->g->ops[p->op];
+    int step = border_step(m->g, m->row_group, p), each = op->unit_elements;
+    struct rng of_block;
+    if (op->block >= 0 && each > 0 && p->axis == op->unit_axis && p->begin % each == 0 &&
+        p->end % each == 0) {
+        rng_seed(&of_block, seed + (uint64_t)op->block * 64 + (uint64_t)p->device);
+        rng = &of_block;
+        step = each;
+    }
+    int n = (p->end - p->begin - 1) / step;
+    *stays = rng_below(rng, 2);
+    if (n < 1 || (rng != &of_block && rng_below(rng, 3))) return p->end;
+    return p->begin + step * (1 + (int)rng_below(rng, (uint32_t)n));
+}
+
+/* Cuts some of the streamed parts in two, of which the first stays on the device, or neither; in
+ * half of all plans those of a block are a lot. */
 static void cut_streamed(const struct plan_maker *m, struct rng *rng) {
     struct plan *plan = m->plan;
     int n_parts = plan->n_parts, op = 0;
+    uint64_t seed = rng_next(rng);
+    bool lots = rng_below(rng, 2), stays;
     struct plan_part *from = xcalloc((size_t)n_parts + 1, sizeof *from);
     memcpy(from, plan->parts, (size_t)n_parts * sizeof *from);
     plan->n_parts = 0;
@@ -159,11 +181,13 @@ static void cut_streamed(const struct plan_maker *m, struct rng *rng) {
             plan->first[op] = plan->n_parts;
         struct plan_part *p = &plan->parts[plan->n_parts++];
         *p = from[i];
-        int step = border_step(m->g, m->row_group, p), n = (p->end - p->begin - 1) / step;
-        if (!p->streamed || n < 1 || rng_below(rng, 3)) continue;
+        if (!p->streamed) continue;
+        if (lots) p->lot = m->g->ops[p->op].block + 1;
+        int cut = draw_cut(m, p, seed, rng, &stays);
+        if (cut == p->end) continue;
         p[1] = p[0];
-        p->end = p[1].begin = p->begin + step * (1 + (int)rng_below(rng, (uint32_t)n));
-        p->streamed = rng_below(rng, 2);
+        p->end = p[1].begin = cut;
+        if (stays) p->streamed = false, p->lot = 0;
         plan->n_parts++;
     }
     for (; op <= m->g->n_ops; op++)

@@ -177,6 +177,17 @@ static int add_beside(struct chain *c, int block) {
     return next;
 }
 
+/* What changes device before an item of a divided block, of which the host has a share: of what the
+ * block's items make, that share of the units; of what enters, which the GPU has, all. */
+static void change_inside(const struct chain *c, int i, double host, struct timeline_item *t) {
+    const struct item *item = &c->items->items[i];
+    double lines = lines_of(c, i), width = host * item->direct_width;
+    t->exchange_s = t->up_s = 0;
+    if (item->n_sources > 0) t->up_s = items_up_time(c->items, lines, width);
+    if (item->from_entry) width = fmax(width, c->items->blocks[item->block].entry_width);
+    t->down_s = items_down_time(c->items, lines, width);
+}
+
 /* A divided block item by item, all or nothing of a host part. The devices exchange where the block
  * begins; inside it what changes device is an item's input, at most. */
 static void add_divided_items(struct chain *c, int block) {
@@ -184,12 +195,7 @@ static void add_divided_items(struct chain *c, int block) {
     double x = resident_share(c, block);
     for (int i = b->first; i < b->first + b->n; i++) {
         struct transfer_item *t = add_entry(c, i, 1);
-        if (i > b->first) {
-            double width = max_i64(b->entry_width, c->items->items[i - 1].out_width);
-            t->base.exchange_s = 0;
-            t->base.up_s = items_up_time(c->items, lines_of(c, i), width);
-            t->base.down_s = items_down_time(c->items, lines_of(c, i), width);
-        }
+        if (i > b->first) change_inside(c, i, 1 - x, &t->base);
         t->base.place = TIMELINE_BOTH;
         t->base.gpu_s = time_of(c, i, SIDE_GPU, x);
         t->base.cpu_s = time_of(c, i, SIDE_CPU, 1 - x);

@@ -32,24 +32,32 @@ static void check_step(const struct replay_case *c, int step, int *n_shards) {
     *n_shards += s->step.op->kind == OP_EXPERTS ? N_EXPERT_WEIGHTS : 1;
 }
 
-/* Slots in turn; parts together only while they are not larger than the largest. */
+/* Slots in turn; parts together only while they are not larger than the largest, or of a lot. */
 static void check_transfers(const struct replay_case *c, int device) {
     const struct program *p = c->program;
-    int n = 0, last_step = -1;
+    int n = 0, last_step = -1, last_lot = 0;
     int64_t largest = 0, together = 0;
     for (int i = 0; i < c->plan->n_parts; i++)
         if (c->plan->parts[i].device == device && c->plan->parts[i].streamed)
             largest = max_i64(largest, plan_part_bytes(c->g, &c->plan->parts[i]));
     for (int i = 0; i < p->n_transfers; i++) {
         const struct program_transfer *t = &p->transfers[i];
+        int lot = -1;
         if (t->device != device) continue;
         int64_t bytes = 0;
-        for (int j = t->first_step; j <= t->last_step; j++)
-            if (p->steps[j].transfer == i)
-                bytes += plan_part_bytes(c->g, replay_part(c, &p->steps[j]));
-        assert_in_range(bytes, 1, largest);
-        if (n) assert_true(together + bytes > largest || t->first_step > last_step);
+        for (int j = t->first_step; j <= t->last_step; j++) {
+            if (p->steps[j].transfer != i) continue;
+            const struct plan_part *part = replay_part(c, &p->steps[j]);
+            bytes += plan_part_bytes(c->g, part);
+            assert_true(lot < 0 || part->lot == lot);
+            lot = part->lot;
+        }
+        assert_true(bytes >= 1 && (lot || bytes <= largest));
+        if (lot && n) assert_int_not_equal(lot, last_lot);
+        if (n && !lot && !last_lot)
+            assert_true(together + bytes > largest || t->first_step > last_step);
         together = bytes;
+        last_lot = lot;
         assert_int_equal(t->slot, n % p->n_slots[device]);
         assert_int_equal(t->ordinal, ++n);
         assert_int_equal(t->ahead, t->ordinal <= p->n_slots[device]);
