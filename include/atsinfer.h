@@ -82,15 +82,20 @@ typedef struct ats_options {
     bool pin;            /* a CPU for each thread; a warning (ats_log_set) where that fails */
     ats_kv_type kv_k, kv_v;
     ats_math math;
-    const char *devices; /* "cpu" (NULL), "cpu,vulkan", ...; for tests "sim:chaos,...". The CPU
-                            joins where the options below leave it something to do */
+    const char *devices; /* "cpu", "cpu,vulkan", ...; for tests "sim:chaos,...". NULL: the CPU, and
+                            the best GPU if there is one that is no software. The CPU joins where
+                            the options below leave it something to do */
     const char *cpu_isa; /* NULL or "native": the best there is; else this set and those below:
                             "ref", "avx2", "avxvnni", "avx512", "avx512bf16", "amx",
                             "amxbf16"; "neon", "neon_dot", "neon_i8mm" */
-    /* The division of the work between a CPU and a GPU. With nothing of this, a GPU among the
-     * devices gets as many of the last layers as its memory holds. */
+    /* The division of the work between a CPU and a GPU. What is left open is placed by measured
+     * times, so that it is predicted to be fastest: "auto" (NULL): by the profile that is kept for
+     * this machine and model (see ats_profile), which is measured, with `progress`, at the first
+     * load of a model; a path: by this profile; "off": none, and a GPU gets as many of the last
+     * layers as its memory holds. */
+    const char *profile;
     const char *gpu_layers; /* "12": the last 12 layers; "all": these and the output; "auto" or
-                               NULL: as many as fit. Without `devices`: the CPU and the best GPU */
+                               NULL: it is left open */
     const char *const *overrides; /* (n_overrides) "REGEX=DEVICE": the home of the tensors that it
                                      matches; DEVICE is cpu, gpu, or a device's name */
     int n_overrides;

@@ -80,6 +80,7 @@ enum flag_id {
     FLAG_CPU_MOE,
     FLAG_N_CPU_MOE,
     FLAG_VRAM,
+    FLAG_PROFILE,
     FLAG_PLAN,
     FLAG_SAVE_PLAN,
     FLAG_CPU_ISA,

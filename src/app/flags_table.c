@@ -295,6 +295,11 @@ const struct flag flag_table[N_FLAGS] = {
                    .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 1, .max = 16777216,
                    .help = "use so much of the GPU's memory at most (default: what is free, less "
                            "some room)"},
+    [FLAG_PROFILE] = {.names = {"--profile"}, .value = "auto|off|FILE", .kind = FLAG_TEXT,
+                      .group = GROUP_PLACEMENT, .commands = ENGINE, .takes_file = true,
+                      .help = "place by times of this machine: kept ones, measured at the first "
+                              "load of a model (auto, the default), those of a file, or none: as "
+                              "many layers as fit (off)"},
     [FLAG_PLAN] = {.names = {"--plan"}, .value = "FILE", .kind = FLAG_TEXT,
                    .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .takes_file = true,
                    .help = "take the home of everything from a file that --save-plan wrote"},

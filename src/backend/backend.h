@@ -306,6 +306,7 @@ struct backend_options {
     bool bind_threads;              /* CPU: each to a CPU of its own, */
     int bind_first;                 /* from this number of cpu_order() on */
     const struct backend_machine *machine; /* simulated devices: of this one; borrowed, or NULL */
+    bool quiet;                            /* opened again and again: what it is has been said */
 };
 
 /* Opens a device by name: "cpu", "vulkan" (the best one), "vulkan0", "vulkan1", ..., or for tests

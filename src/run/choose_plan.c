@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "plan/names.h"
-#include "run/engine.h"
+#include "run/choose_internal.h"
 
 #define PLAN_FILE_BYTES ((size_t)64 << 20)
 
@@ -98,8 +98,7 @@ static char *device_list(ats_engine *e) {
         return arena_printf(&e->arena, "%s,%s",
                             strncmp(o->devices, "sim", 3) == 0 ? "sim:cpu" : "cpu", o->devices);
     if (e->choice.file) return file_device_list(e);
-    bool wants_gpu = has_rules(o) && !wants_none(o);
-    return arena_strdup(&e->arena, wants_gpu && choose_has_gpu() ? "cpu,vulkan" : "cpu");
+    return arena_strdup(&e->arena, !wants_none(o) && choose_has_gpu() ? "cpu,vulkan" : "cpu");
 }
 
 ats_status choose_devices(ats_engine *e) {
@@ -126,17 +125,7 @@ static void name_devices(ats_engine *e) {
 
 /* ---- what fits ---- */
 
-struct choosing {
-    ats_engine *e;
-    const struct graph *g;
-    struct executor_options *o;
-    struct plan_rules rules;
-    struct plan_override *overrides; /* owned */
-    int n_overrides;
-    int n_cpus, n_gpus; /* among the devices */
-};
-
-static void count_plan(const struct choosing *c, const struct plan *plan, struct ledger *out) {
+void choosing_count(const struct choosing *c, const struct plan *plan, struct ledger *out) {
     struct arena scratch = {0};
     struct program *program = program_lower(&scratch, c->g, plan, c->o->n_tokens, c->o->n_rows);
     ledger_count(&scratch, c->e->model, program, c->e->devices, c->o, out);
@@ -148,7 +137,7 @@ static bool layers_fit(struct choosing *c, int n_layers, int64_t budget) {
     struct arena scratch = {0};
     struct ledger ledger;
     c->rules.n_gpu_layers = n_layers;
-    count_plan(c, plan_by_rules(&scratch, c->g, c->e->n_devices, &c->rules, NULL), &ledger);
+    choosing_count(c, plan_by_rules(&scratch, c->g, c->e->n_devices, &c->rules, NULL), &ledger);
     arena_free(&scratch);
     return ledger_own_bytes(&ledger.devices[c->rules.gpu]) <= budget;
 }
@@ -180,7 +169,7 @@ static int64_t gpu_budget(struct choosing *c, struct backend *gpu) {
 
 /* ---- rules ---- */
 
-/* What the GPU lacks, for each op. Operators that no plan places are computed where their result is
+/* Operators that no plan places are computed where their result is
  * needed or where their inputs are: then what comes after and before them must not be there. */
 static const char *const *find_lacking(struct arena *arena, const struct graph *g,
                                        struct backend *gpu) {
@@ -262,19 +251,25 @@ static ats_status make_by_rules(struct choosing *c) {
     if (o->gpu_layers) TRY(plan_layers_parse(o->gpu_layers, &n_layers));
     int64_t budget = gpu_budget(c, e->devices[r->gpu]);
     e->choice.automatic = n_layers == PLAN_LAYERS_AUTO;
-    if (e->choice.automatic) {
-        if (e->choice.less_bytes) budget = min_i64(budget, e->choice.less_bytes);
-        n_layers = most_layers(c, budget);
-    }
+    if (e->choice.automatic && e->choice.less_bytes) budget = min_i64(budget, e->choice.less_bytes);
     if (e->choice.automatic || o->vram_mib) {
         e->choice.budget_bytes = budget;
         c->o->device_bytes[r->gpu] = budget;
     }
-    r->n_gpu_layers = n_layers;
+    c->budget = budget;
+    e->choice.planned = e->choice.automatic && choose_by_profile(c);
+    if (e->choice.planned) {
+        if (!uses_device(e->plan, r->gpu)) leave_gpu(c);
+        return ATS_OK;
+    }
+    r->n_gpu_layers = e->choice.automatic ? most_layers(c, budget) : n_layers;
     e->plan = plan_by_rules(&e->arena, c->g, e->n_devices, r, &n_lacking);
     describe_layers(c, n_lacking);
-    if (uses_device(e->plan, r->gpu)) return ATS_OK;
-    if (n_layers == 0 && e->choice.automatic)
+    if (uses_device(e->plan, r->gpu)) {
+        choose_judge(c);
+        return ATS_OK;
+    }
+    if (r->n_gpu_layers == 0 && e->choice.automatic)
         log_msg(LOG_WARN, "no layer fits %s (%.0f MiB): the CPU does it alone",
                 e->device_names[r->gpu], mib(budget));
     e->choice.how = "all on the CPU";
@@ -341,8 +336,9 @@ static ats_status make_without_rules(struct choosing *c) {
 
 static ats_status make_plan(struct choosing *c) {
     ats_engine *e = c->e;
-    e->choice.automatic = false;
+    e->choice.automatic = e->choice.planned = false;
     e->choice.n_gpu_layers = -1;
+    if (e->planner) e->planner->way = e->planner->free_way = (struct decide_way){0};
     if (e->choice.file) return make_from_file(c);
     TRY(read_overrides(c));
     if (e->options.plan_seed)
@@ -367,13 +363,14 @@ ats_status choose_plan(ats_engine *e, struct executor_options *options) {
     TRY(status);
     TRY(plan_check(c.g, e->plan, 1, streaming_devices(e)));
     log_msg(LOG_INFO, "plan: %s", e->choice.how);
-    count_plan(&c, e->plan, &e->ledger);
+    choosing_count(&c, e->plan, &e->ledger);
     return ledger_check(&e->ledger, e->devices);
 }
 
 bool choose_smaller(ats_engine *e) {
     struct plan_choice *c = &e->choice;
-    if (!c->automatic || c->n_gpu_layers <= 0) return false;
+    if (!c->automatic || e->n_devices < 2) return false;
+    if (!c->planned && c->n_gpu_layers <= 0) return false;
     int64_t taken = 0;
     for (int d = 0; d < e->n_devices; d++)
         if (e->devices[d]->gpu) taken += ledger_own_bytes(&e->ledger.devices[d]);

@@ -11,6 +11,7 @@
 
 struct plan_choice {
     bool automatic;       /* the engine says how much the GPU holds, so it may say less */
+    bool planned;         /* by a profile: planner.h has the way */
     int n_gpu_layers;     /* that the plan has; -1: it was not made of layers */
     int64_t budget_bytes; /* of the GPU's memory; 0: there was none to keep to */
     int64_t less_bytes;   /* an earlier attempt did not fit: no more than this; 0: none */

@@ -77,6 +77,8 @@ static json_t *plan_json(const ats_engine *e) {
                              (int)e->choice.automatic, "tensors", tensors_json(e));
     if (e->choice.n_gpu_layers >= 0)
         json_object_set_new(plan, "gpu_layers", json_integer(e->choice.n_gpu_layers));
+    if (e->planner && e->planner->way.placement)
+        json_object_set_new(plan, "prediction", planner_json(e->planner));
     return plan;
 }
 

@@ -222,6 +222,7 @@ static ats_status open_engine(ats_engine *e) {
     TRY(open_model(e));
     TRY(open_text(e));
     e->round = round_memory_open(&e->options);
+    TRY(planner_open(e, &e->planner));
     TRY(engine_start_somehow(e));
     e->options.progress = NULL; /* the caller's, while it opens the engine */
     return ATS_OK;
@@ -251,6 +252,7 @@ void ats_engine_close(ats_engine *e) {
     engine_stop(e);
     kv_close(e->kv);
     state_pool_close(e->states);
+    planner_close(e->planner);
     choice_free(&e->choice);
     chat_close(e->chat);
     tokenizer_close(e->tokenizer);

@@ -12,6 +12,7 @@
 #include "run/gguf_text.h"
 #include "run/kv.h"
 #include "run/metrics.h"
+#include "run/planner.h"
 #include "run/state.h"
 #include "run/trace.h"
 
@@ -31,6 +32,7 @@ struct ats_engine {
     unsigned cpu_isa_mask;
     struct plan *plan;
     struct plan_choice choice;
+    struct planner *planner; /* NULL: no profile says how long anything takes */
     struct ledger ledger;
     struct executor_options executor_options;
     struct executor *executor;

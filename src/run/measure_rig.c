@@ -26,7 +26,8 @@ ats_status rig_open(struct measure *m, struct measure_rig *r, const char *name,
                                 .n_threads_batch = m->o->n_threads,
                                 .cpu_isa_mask = ~0U,
                                 .driven = !peer,
-                                .peer = peer ? peer->b : NULL};
+                                .peer = peer ? peer->b : NULL,
+                                .quiet = true};
     r->m = m;
     r->limits = *limits;
     TRY(backend_open(name, &o, &r->b));

@@ -517,7 +517,7 @@ static ats_status choose_gpu(struct vulkan *v, const char *name) {
     if (!v->gpu.usable)
         return fail(ATS_UNSUPPORTED, "%s (%s) cannot be used: %s", v->name,
                     v->gpu.properties.deviceName, v->gpu.lacks);
-    if (v->gpu.kind == GPU_SOFTWARE && !v->trial)
+    if (v->gpu.kind == GPU_SOFTWARE && !v->quiet)
         log_msg(LOG_WARN, "%s is a software device (%s): right, but slow", v->name,
                 v->gpu.properties.deviceName);
     return ATS_OK;
@@ -566,7 +566,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     return ATS_OK;
 }
 
-static ats_status open_as(const char *name, bool trial, unsigned off, struct backend **out) {
+static ats_status open_as(const char *name, bool trial, bool quiet, unsigned off,
+                          struct backend **out) {
     *out = NULL;
     struct vulkan *v = xcalloc(1, sizeof *v);
     v->base = (struct backend){.fn = &vulkan_vtable, .name = v->name, .gpu = true};
@@ -574,6 +575,7 @@ static ats_status open_as(const char *name, bool trial, unsigned off, struct bac
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->changed, NULL);
     v->trial = trial;
+    v->quiet = quiet;
     v->verdict = off;
     ats_status status = open_backend(v, name);
     if (status != ATS_OK) {
@@ -586,12 +588,11 @@ static ats_status open_as(const char *name, bool trial, unsigned off, struct bac
 
 ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
                                struct backend **out) {
-    (void)options; /* they are the CPU's */
-    return open_as(name, false, 0, out);
+    return open_as(name, false, options->quiet, 0, out); /* the others are the CPU's */
 }
 
 ats_status vk_open_trial(const char *name, unsigned off, struct backend **out) {
-    return open_as(name, true, off, out);
+    return open_as(name, true, true, off, out);
 }
 
 int64_t vulkan_backend_cached(struct backend *b) {

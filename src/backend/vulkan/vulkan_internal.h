@@ -272,6 +272,7 @@ struct vulkan {
     VkShaderModule modules[SHADER_COUNT];
     unsigned verdict, kept_verdict; /* of vk_self_test; as the file of cache.c has it */
     bool trial;                     /* this opening is the test's own */
+    bool quiet;                     /* nothing is said of what the device is */
     VkPipelineCache cache;          /* NULL: none is kept */
     size_t cached_bytes;            /* of it that came from the file */
     struct vk_pipeline *pipelines;

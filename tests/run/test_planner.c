@@ -1,0 +1,236 @@
+/* An engine that decides by itself, with a profile that is made up (nothing is measured) on
+ * simulated devices: within its memory and the user's rules, with the same results; what it says.
+ */
+#include "agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+enum { N_IDS = 24, N_CTX = 64 };
+
+static char profile[512];
+
+/* A GPU ten times as fast, `key` of a machine. */
+static void write_profile(const char *path, const char *key, double gpu) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"atsinfer\": \"profile\", \"version\": 1, \"name\": \"made up\", \"key\": \"%s\","
+            "\"memory\": {\"gpu_bytes\": 1073741824, \"host_bytes\": 8589934592},"
+            "\"bandwidth\": {\"dram\": 1e9, \"vram\": 1e10},"
+            "\"link\": {\"up_pinned\": 5e8, \"up_staged\": 5e8, \"down_pinned\": 5e8,"
+            "\"down_staged\": 5e8, \"activation_up\": 4e8, \"activation_down\": 4e8,"
+            "\"kappa_up\": 1e-7, \"kappa_down\": 1e-7, \"kappa_x\": 1e-7},"
+            "\"interference\": {\"cpu_speed_copying\": 0.95, \"copy_speed_cpu\": 0.95},"
+            "\"op\": {\"cpu\": 1e-7, \"gpu\": 1e-7},"
+            "\"rates\": {\"cpu\": {\"bytes\": 1e9, \"flop\": 1e10, \"kv_bytes\": 1e9,"
+            "\"kv_flop\": 1e10}, \"gpu\": {\"bytes\": %g, \"flop\": %g, \"kv_bytes\": %g,"
+            "\"kv_flop\": %g}}}",
+            key, gpu * 1e9, gpu * 1e10, gpu * 1e9, gpu * 1e10);
+    fclose(f);
+}
+
+static int setup(void **state) {
+    (void)state;
+    test_tmp_path(profile, sizeof profile, "profile.json");
+    write_profile(profile, "", 10);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    unlink(profile);
+    return 0;
+}
+
+static ats_options planned(const char *model) {
+    static char path[512];
+    if (!test_shared_path(path, sizeof path, model)) skip();
+    ats_options o = agree_options(path);
+    o.profile = profile;
+    o.devices = "sim:cpu,sim:gpu";
+    o.n_ctx = N_CTX;
+    o.n_batch = 16;
+    return o;
+}
+
+static json_t *plan_of(ats_options o) {
+    ats_engine *e;
+    json_t *told;
+    o.plan_only = true;
+    TEST_OK(ats_engine_open(&o, &e));
+    char *text = ats_engine_describe(e);
+    TEST_OK(json_parse(text, strlen(text), &told));
+    ats_free(text);
+    ats_engine_close(e);
+    return told;
+}
+
+static double number(const json_t *o, const char *key) {
+    return json_number_value(test_json_get(o, key));
+}
+
+/* Device of the first part of a tensor; and how many parts it has. */
+static const char *home_of(const json_t *told, const char *tensor, size_t *n) {
+    const json_t *list = test_json_get(test_json_get(told, "plan"), "tensors");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *t = json_array_get(list, i), *parts = test_json_get(t, "parts");
+        *n = json_array_size(parts);
+        if (strcmp(json_string_value(test_json_get(t, "name")), tensor) == 0)
+            return json_string_value(test_json_get(json_array_get(parts, 0), "device"));
+    }
+    fail_msg("no tensor %s", tensor);
+    return NULL;
+}
+
+/* ---- budgets ---- */
+
+static void more_memory_is_used_and_never_exceeded(void **state) {
+    (void)state;
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    double last_s = 1e9, first_s = 0;
+    int n_shared = 0;
+    for (int mib = 1; mib <= 16; mib++) {
+        o.vram_mib = mib;
+        json_t *told = plan_of(o);
+        const json_t *devices = test_json_get(told, "devices");
+        const json_t *prediction = json_object_get(test_json_get(told, "plan"), "prediction");
+        if (json_array_size(devices) == 2) {
+            const json_t *gpu = json_array_get(devices, 1);
+            assert_true(number(gpu, "own_bytes") <= mib * 1048576.0);
+            n_shared += number(json_array_get(devices, 0), "weight_bytes") > 0;
+        }
+        if (prediction) { /* none: not even buffers fit */
+            double s = number(prediction, "request_s");
+            assert_true(s > 0 && s <= last_s * 1.0001);
+            if (first_s == 0) first_s = s;
+            last_s = s;
+        }
+        json_decref(told);
+    }
+    assert_true(n_shared >= 1);
+    assert_true(last_s < first_s / 4); /* in the end all of it is on the GPU */
+}
+
+static void a_slow_gpu_is_left_alone(void **state) {
+    (void)state;
+    char slow[512];
+    test_tmp_path(slow, sizeof slow, "slow.json");
+    write_profile(slow, "", 0.01);
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    o.profile = slow;
+    json_t *told = plan_of(o);
+    const json_t *plan = test_json_get(told, "plan");
+    assert_int_equal(json_array_size(test_json_get(told, "devices")), 1);
+    assert_non_null(strstr(json_string_value(test_json_get(plan, "how")), "all on the CPU"));
+    assert_string_equal(
+        json_string_value(test_json_get(test_json_get(plan, "prediction"), "binds")), "cpu");
+    json_decref(told);
+    unlink(slow);
+}
+
+/* ---- rules ---- */
+
+static void rules_are_kept_and_their_cost_is_told(void **state) {
+    (void)state;
+    const char *override = "blk\\.0\\.ffn=cpu,blk\\.1\\.attn=gpu";
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    o.overrides = &override;
+    o.n_overrides = 1;
+    json_t *told = plan_of(o);
+    size_t n;
+    assert_string_equal(home_of(told, "blk.0.ffn_up.weight", &n), "sim:cpu");
+    assert_int_equal(n, 1);
+    assert_string_equal(home_of(told, "blk.1.attn_q.weight", &n), "sim:gpu");
+    assert_string_equal(home_of(told, "blk.1.ffn_up.weight", &n), "sim:gpu"); /* it all fits */
+    const json_t *p = test_json_get(test_json_get(told, "plan"), "prediction");
+    assert_true(number(p, "given_items") >= 3);
+    assert_true(number(p, "request_s") > number(p, "free_request_s"));
+    assert_true(number(p, "cost_ms") > 0);
+    json_decref(told);
+    o.n_overrides = 0;
+    o.gpu_layers = "1"; /* by hand: what it costs is told */
+    told = plan_of(o);
+    p = test_json_get(test_json_get(told, "plan"), "prediction");
+    assert_int_equal(number(test_json_get(told, "plan"), "gpu_layers"), 1);
+    assert_true(number(p, "cost_ms") > 0);
+    json_decref(told);
+    o.gpu_layers = NULL;
+    o.profile = "off";
+    told = plan_of(o);
+    assert_null(json_object_get(test_json_get(told, "plan"), "prediction"));
+    assert_true(number(test_json_get(told, "plan"), "gpu_layers") > 1);
+    json_decref(told);
+}
+
+/* ---- results ---- */
+
+static void logits_are_those_of_the_cpu(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        int mib;
+    } cases[] = {{"models/llama/llama-f16.gguf", 3},
+                 {"models/qwen3moe/qwen3moe-f32.gguf", 3},
+                 {"models/gptoss/gptoss-f16.gguf", 4},
+                 {"models/gemma3/gemma3-f16.gguf", 4},
+                 {"models/qwen35/qwen35-f16.gguf", 4}};
+    int32_t ids[N_IDS];
+    int n_shared = 0;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        ats_options o = planned(cases[i].model);
+        float *want = agree_plain(o.model, ids, N_IDS);
+        o.vram_mib = cases[i].mib;
+        ats_engine *e = agree_open(&o);
+        ats_info info;
+        ats_engine_info(e, &info);
+        n_shared += info.n_devices == 2;
+        float *got = agree_logits(e, ids, N_IDS, 0);
+        assert_true(test_max_abs_diff(got, want, (size_t)agree_vocab(e) * N_IDS) < 1e-3);
+        free(got), free(want);
+        ats_engine_close(e);
+    }
+    assert_true(n_shared >= 3);
+}
+
+/* ---- profiles ---- */
+
+static void expect_refused(const ats_options *o, ats_status status, const char *part) {
+    ats_engine *e;
+    TEST_STATUS(ats_engine_open(o, &e), status);
+    TEST_ERROR_HAS(part);
+    assert_null(e);
+}
+
+static void wrong_profiles_are_refused(void **state) {
+    (void)state;
+    char other[512];
+    test_tmp_path(other, sizeof other, "other.json");
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    o.plan_only = true;
+    o.profile = other;
+    expect_refused(&o, ATS_IO, "other.json");
+    write_profile(other, "1; cpu on a Z80, ref, 1 threads; context 64; 1 operators 0", 10);
+    expect_refused(&o, ATS_BAD_ARGUMENT, "of another machine");
+    TEST_OK(file_write(other, "{}", 2));
+    expect_refused(&o, ATS_BAD_FILE, "other.json");
+    o.devices = "sim:cpu"; /* nothing to divide: not even read */
+    ats_engine *e;
+    TEST_OK(ats_engine_open(&o, &e));
+    ats_engine_close(e);
+    unlink(other);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(more_memory_is_used_and_never_exceeded),
+        cmocka_unit_test(a_slow_gpu_is_left_alone),
+        cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
+        cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(wrong_profiles_are_refused),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
