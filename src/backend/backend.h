@@ -182,9 +182,10 @@ struct backend_times {
 /* What a device has done since it was opened. */
 struct backend_counters {
     uint64_t n_submissions; /* calls that handed work to a driver; without one, segments */
-    /* of timed rounds, in processor time: */
-    uint64_t thread_ns; /* host work in a thread of its own, waits left out */
-    uint64_t driver_ns; /* inside those calls, whoever made them */
+    /* of timed rounds: */
+    uint64_t thread_ns; /* processor time of a thread of its own outside waits and such calls */
+    uint64_t driver_ns; /* inside such calls, whoever made them, and */
+    uint64_t caller_driver_ns; /* those made by the thread that runs rounds */
 };
 
 struct backend_vtable {
@@ -228,7 +229,8 @@ struct backend_vtable {
     void (*segment_free)(struct backend *b, struct backend_segment *s);
     /* Runs s after all waits, then sets the timeline to `value`. round is borrowed until then.
      * A backend that is driven by the caller (`driven`) does the work inside this call; the others
-     * return at once, and get all their segments of a round before anything of it is waited for.
+     * return at once, and get all their segments of a round before anything of it is waited for
+     * or driven.
      * Values of one timeline are submitted in ascending order. */
     ats_status (*submit)(struct backend *b, struct backend_segment *s, const struct round *round,
                          const struct backend_wait *waits, int n_waits, uint64_t value);
@@ -243,6 +245,10 @@ struct backend_vtable {
      * way at a time. */
     ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value);
+    /* The timeline of segments of `driven`, which the caller drives, stands at value. Said to every
+     * other device before the first submit to `driven` of a round, and after each: what waits for
+     * it may stand in a queue already. */
+    void (*reached)(struct backend *b, struct backend *driven, uint64_t value);
     /* Returns when the timeline of segments has reached value, or with the error that stopped it.
      */
     ats_status (*wait)(struct backend *b, uint64_t value);

@@ -273,21 +273,45 @@ static ats_status submit_first_copies(struct executor *e, bool next_round) {
     return ATS_OK;
 }
 
+/* The first error of a round counts. */
+struct outcome {
+    ats_status status;
+    char text[256];
+};
+
+static void add_outcome(struct outcome *o, ats_status status) {
+    if (status == ATS_OK || o->status != ATS_OK) return;
+    o->status = status;
+    snprintf(o->text, sizeof o->text, "%s", error_text());
+}
+
+/* The others may have work in their queues that waits for `driven`. */
+static void tell_others(struct executor *e, int driven, uint64_t value) {
+    for (int d = 0; d < e->n_devices; d++)
+        if (d != driven) e->devices[d]->fn->reached(e->devices[d], e->devices[driven], value);
+}
+
 /* Devices that run by themselves get all their segments first, with the copies that these make room
- * for, and wait for the others' values; then this thread drives its own. */
-static ats_status submit_all(struct executor *e, const struct round *round) {
+ * for, and wait for the others' values; then this thread drives its own. All of it even if some
+ * fails: what is on its way waits for the rest. */
+static void submit_all(struct executor *e, const struct round *round, struct outcome *o) {
     const struct program *p = e->program;
-    TRY(submit_first_copies(e, false));
+    add_outcome(o, submit_first_copies(e, false));
     for (int i = 0; i < p->n_segments; i++) {
         const struct program_segment *s = &p->segments[i];
         if (e->devices[s->device]->driven) continue;
-        TRY(submit(e, i, round));
-        if (s->release >= 0) TRY(submit_copy(e, s->release, false));
+        add_outcome(o, submit(e, i, round));
+        if (s->release >= 0) add_outcome(o, submit_copy(e, s->release, false));
     }
-    TRY(submit_first_copies(e, true));
-    for (int i = 0; i < p->n_segments; i++)
-        if (e->devices[p->segments[i].device]->driven) TRY(submit(e, i, round));
-    return ATS_OK;
+    add_outcome(o, submit_first_copies(e, true));
+    for (int d = 0; d < e->n_devices; d++)
+        if (e->devices[d]->driven) tell_others(e, d, e->value[d]);
+    for (int i = 0; i < p->n_segments; i++) {
+        int d = p->segments[i].device;
+        if (!e->devices[d]->driven) continue;
+        add_outcome(o, submit(e, i, round));
+        tell_others(e, d, e->submitted[d]);
+    }
 }
 
 /* ---- timing ---- */
@@ -316,17 +340,19 @@ static uint64_t now(const struct executor *e) {
 /* What the devices have counted since the round began, once `minus` it was noted. */
 static void count_work(struct executor *e, bool minus) {
     struct round_times *t = &e->times;
-    uint64_t submissions = 0, thread_ns = 0, driver_ns = 0;
+    uint64_t submissions = 0, thread_ns = 0, driver_ns = 0, caller = 0;
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_counters c;
         e->devices[d]->fn->counters(e->devices[d], &c);
         if (e->devices[d]->gpu) submissions += c.n_submissions;
         thread_ns += c.thread_ns;
         driver_ns += c.driver_ns;
+        caller += c.caller_driver_ns;
     }
     t->n_submissions = minus ? submissions - t->n_submissions : submissions;
     t->thread_ns = minus ? thread_ns - t->thread_ns : thread_ns;
     t->driver_ns = minus ? driver_ns - t->driver_ns : driver_ns;
+    t->caller_driver_ns = minus ? caller - t->caller_driver_ns : caller;
 }
 
 static void begin_times(struct executor *e) {
@@ -362,25 +388,27 @@ static void end_times(struct executor *e) {
 
 /* ---- a round ---- */
 
+static ats_status wait_for(struct executor *e, int device) {
+    struct backend *b = e->devices[device];
+    uint64_t start = now(e);
+    ats_status status = b->fn->wait(b, e->submitted[device]);
+    if (e->timed) e->times.waits[device] = (struct backend_times){start, now(e)};
+    return status;
+}
+
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {
     const struct program *p = e->program;
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
     begin_times(e);
-    ats_status status = submit_all(e, round);
-    char text[256] = "";
-    if (status != ATS_OK) snprintf(text, sizeof text, "%s", error_text());
+    struct outcome o = {ATS_OK, ""};
+    submit_all(e, round, &o);
     for (int d = 0; d < e->n_devices; d++) { /* all of them: what runs still reads the round */
         e->value[d] += e->per_round[d];
         e->copied[d] += e->n_copies[d];
-        uint64_t start = now(e);
-        ats_status waited = e->devices[d]->fn->wait(e->devices[d], e->submitted[d]);
-        if (e->timed) e->times.waits[d] = (struct backend_times){start, now(e)};
-        if (waited == ATS_OK || status != ATS_OK) continue;
-        status = waited;
-        snprintf(text, sizeof text, "%s", error_text());
+        add_outcome(&o, wait_for(e, d));
     }
-    if (status != ATS_OK) return fail(status, "%s", text);
+    if (o.status != ATS_OK) return fail(o.status, "%s", o.text);
     end_times(e);
     *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);
     return ATS_OK;

@@ -210,6 +210,11 @@ static ats_status submit_link(struct pair *p, enum side side, int i, bool by_tur
     return r->b->fn->submit(r->b, p->chain[side][i], &r->round, &wait, waits_for > 0, r->value);
 }
 
+static void tell_gpu(const struct pair *p, uint64_t value) {
+    struct backend *gpu = p->rigs[SIDE_GPU].b;
+    gpu->fn->reached(gpu, p->rigs[SIDE_CPU].b, value);
+}
+
 /* What does not run in this thread is submitted first, as in a round. */
 static ats_status run_chain(struct pair *p, bool by_turns, double *seconds) {
     struct measure_rig *cpu = &p->rigs[SIDE_CPU], *gpu = &p->rigs[SIDE_GPU];
@@ -219,8 +224,11 @@ static ats_status run_chain(struct pair *p, bool by_turns, double *seconds) {
     uint64_t begin = cpu->b->fn->now(cpu->b);
     for (int i = 0; i < PAIRS; i++)
         TRY(submit_link(p, SIDE_GPU, i, by_turns, base));
-    for (int i = 0; i < PAIRS; i++)
+    tell_gpu(p, cpu->value);
+    for (int i = 0; i < PAIRS; i++) {
         TRY(submit_link(p, SIDE_CPU, i, by_turns, base));
+        tell_gpu(p, cpu->value);
+    }
     TRY(cpu->b->fn->wait(cpu->b, cpu->value));
     TRY(gpu->b->fn->wait(gpu->b, gpu->value));
     *seconds = (double)(cpu->b->fn->now(cpu->b) - begin) * 1e-9;

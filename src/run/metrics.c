@@ -147,7 +147,7 @@ static uint64_t driven_ns(const struct program *p, const struct metrics_facts *f
 void metrics_add(const struct program *p, const struct metrics_facts *f, const struct round *round,
                  const struct round_times *t, ats_metrics *sum) {
     uint64_t round_ns = t->end_ns - t->begin_ns, waited = wait_ns(p, f, t);
-    uint64_t away = driven_ns(p, f, t) + waited;
+    uint64_t away = driven_ns(p, f, t) + waited + t->caller_driver_ns;
     sum->n_rounds++;
     sum->n_tokens += (uint64_t)round->n_tokens;
     sum->round_ns += round_ns;
@@ -163,8 +163,7 @@ void metrics_add(const struct program *p, const struct metrics_facts *f, const s
     sum->n_submissions += t->n_submissions;
     sum->wait_ns += waited;
     sum->driver_ns += t->driver_ns;
-    uint64_t work = (round_ns > away ? round_ns - away : 0) + t->thread_ns;
-    sum->host_ns += work > t->driver_ns ? work - t->driver_ns : 0;
+    sum->host_ns += (round_ns > away ? round_ns - away : 0) + t->thread_ns;
     for (int i = 0; i < p->n_segments; i++)
         sum->n_untimed += !t->segments[i].known;
     for (int i = 0; i < p->n_transfers; i++)

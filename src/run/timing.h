@@ -22,6 +22,7 @@ struct round_times {
                                     which may have run before it began */
     struct backend_times *waits; /* (n_devices) of the caller, at the end */
     uint64_t n_submissions;      /* calls to drivers of GPUs */
-    uint64_t thread_ns;          /* work of the devices' own threads */
-    uint64_t driver_ns;          /* inside those calls, in these threads and in the caller's */
+    uint64_t thread_ns;          /* work of the devices' own threads, outside waits and drivers */
+    uint64_t driver_ns;          /* inside those calls, in these threads and in the caller's, and */
+    uint64_t caller_driver_ns;   /* in the caller's */
 };

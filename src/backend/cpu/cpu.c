@@ -257,6 +257,11 @@ static void cpu_counters(struct backend *b, struct backend_counters *out) {
     *out = (struct backend_counters){.n_submissions = cpu_of(b)->n_submissions};
 }
 
+/* It is driven, or its thread waits by itself. */
+static void cpu_reached(struct backend *b, struct backend *driven, uint64_t value) {
+    (void)b, (void)driven, (void)value;
+}
+
 /* ---- what the CPU does not do: it reads weights where they are ---- */
 
 static ats_status cpu_copy_build(struct backend *b, struct backend_weight *const *weights,
@@ -322,6 +327,7 @@ static const struct backend_vtable cpu_vtable = {
     .copy_build = cpu_copy_build,
     .copy_free = cpu_copy_free,
     .submit_copy = cpu_submit_copy,
+    .reached = cpu_reached,
     .wait = cpu_wait,
     .set_timed = cpu_set_timed,
     .segment_times = cpu_segment_times,

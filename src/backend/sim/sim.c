@@ -211,6 +211,11 @@ static ats_status sim_wait(struct backend *b, uint64_t value) {
     return sim_world_wait(sim_of(b), value);
 }
 
+/* The world knows when a device of its own gets on. */
+static void sim_reached(struct backend *b, struct backend *driven, uint64_t value) {
+    (void)b, (void)driven, (void)value;
+}
+
 static void sim_set_timed(struct backend *b, bool timed) {
     sim_of(b)->timed = timed;
 }
@@ -325,6 +330,7 @@ static const struct backend_vtable sim_vtable = {
     .copy_build = sim_copy_build,
     .copy_free = sim_copy_free,
     .submit_copy = sim_submit_copy,
+    .reached = sim_reached,
     .wait = sim_wait,
     .set_timed = sim_set_timed,
     .segment_times = sim_segment_times,

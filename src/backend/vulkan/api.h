@@ -74,6 +74,7 @@
     X(CreateSemaphore)                                                                             \
     X(DestroySemaphore)                                                                            \
     X(GetSemaphoreCounterValue)                                                                    \
+    X(SignalSemaphore)                                                                             \
     X(WaitSemaphores)
 
 #define VK_MEMBER(name) PFN_vk##name name;

@@ -27,10 +27,12 @@ static ats_status open_queue(struct vulkan *v, uint32_t family, uint32_t index, 
 ats_status vk_commands_open(struct vulkan *v) {
     TRY(open_queue(v, v->gpu.family, 0, &v->queue, &v->pool));
     TRY(open_queue(v, v->gpu.copy_family, v->gpu.copy_index, &v->copy_queue, &v->copy_pool));
+    TRY(vk_gate_open(v));
     return vk_timeline_open(v, &v->timeline);
 }
 
 void vk_commands_close(struct vulkan *v) {
+    vk_gate_close(v);
     if (v->timeline) v->f.DestroySemaphore(v->device, v->timeline, NULL);
     if (v->pool) v->f.DestroyCommandPool(v->device, v->pool, NULL);
     if (v->copy_pool) v->f.DestroyCommandPool(v->device, v->copy_pool, NULL);
@@ -83,94 +85,23 @@ void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c) {
     barrier(v, c, WORK, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
 }
 
+void vk_count_driver(struct vulkan *v, uint64_t start) {
+    if (!start) return;
+    uint64_t ns = clock_ns() - start;
+    v->counters.driver_ns += ns;
+    if (!v->own_job) v->counters.caller_driver_ns += ns;
+}
+
 /* For tests: the n-th submission loses the device. */
-static VkResult queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *info,
-                             uint32_t n) {
+VkResult vk_queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *infos, uint32_t n) {
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     if (v->hang_submission && --v->hang_submission == 0) return VK_SUCCESS; /* it never ends */
-    uint64_t start = v->timed ? clock_thread_ns() : 0;
-    VkResult result = v->f.QueueSubmit(queue, n, info, VK_NULL_HANDLE);
-    if (v->timed) v->counters.driver_ns += clock_thread_ns() - start;
+    uint64_t start = v->timed ? clock_ns() : 0, own = start && v->own_job ? clock_thread_ns() : 0;
+    VkResult result = v->f.QueueSubmit(queue, n, infos, VK_NULL_HANDLE);
+    vk_count_driver(v, start);
+    if (own) v->job_away_ns += clock_thread_ns() - own;
     return result;
-}
-
-enum { MAX_PIECES = 32 }; /* of one call */
-
-/* Pieces are batches of their own, so that the driver's watchdog sees each by itself; one call
- * hands over many. */
-ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                     const struct vk_stamps *stamps, const struct vk_job *job) {
-    const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT;
-    VkTimelineSemaphoreSubmitInfo ends[2]; /* of the first piece and of the last, maybe one */
-    VkResult result = VK_SUCCESS;
-    pthread_mutex_lock(&v->queue_lock);
-    for (size_t first = 0; first < list->n && result >= 0; first += MAX_PIECES) {
-        VkSubmitInfo info[MAX_PIECES];
-        VkCommandBuffer commands[MAX_PIECES + 2];
-        size_t n = min_size(list->n - first, MAX_PIECES), at = 0;
-        for (size_t i = 0; i < n; i++) {
-            bool last = first + i + 1 == list->n, waits = first + i == 0 && job->after;
-            size_t from = at;
-            VkTimelineSemaphoreSubmitInfo *end = &ends[last];
-            if (waits || last)
-                *end = (VkTimelineSemaphoreSubmitInfo){
-                    .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                    .waitSemaphoreValueCount = waits,
-                    .pWaitSemaphoreValues = &job->after,
-                    .signalSemaphoreValueCount = last,
-                    .pSignalSemaphoreValues = &job->value};
-            if (stamps && first + i == 0) commands[at++] = stamps->begin;
-            commands[at++] = list->items[first + i];
-            if (stamps && last) commands[at++] = stamps->end;
-            info[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                                     .pNext = waits || last ? end : NULL,
-                                     .waitSemaphoreCount = waits,
-                                     .pWaitSemaphores = waits ? &job->slot->arrived : NULL,
-                                     .pWaitDstStageMask = &stage,
-                                     .commandBufferCount = (uint32_t)(at - from),
-                                     .pCommandBuffers = &commands[from],
-                                     .signalSemaphoreCount = last,
-                                     .pSignalSemaphores = &v->timeline};
-        }
-        result = queue_submit(v, v->queue, info, (uint32_t)n);
-    }
-    pthread_mutex_unlock(&v->queue_lock);
-    if (result < 0) return vk_fail(result, "a submission");
-    return ATS_OK;
-}
-
-ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
-    const VkPipelineStageFlags stage = VK_PIPELINE_STAGE_TRANSFER_BIT;
-    if (job->copy->n_staged) TRY(vk_copy_stage(v, job->copy, job->value));
-    struct vk_copy_run *run = job->run;
-    const struct vk_stamps *stamps =
-        run ? vk_stamps_ready(v, &run->stamps, BACKEND_COPY, true) : NULL;
-    VkCommandBuffer commands[3];
-    uint32_t n = 0;
-    if (stamps) commands[n++] = stamps->begin;
-    commands[n++] = job->copy->commands;
-    if (stamps) commands[n++] = stamps->end;
-    VkTimelineSemaphoreSubmitInfo timeline = {.sType =
-                                                  VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-                                              .waitSemaphoreValueCount = job->after != 0,
-                                              .pWaitSemaphoreValues = &job->after,
-                                              .signalSemaphoreValueCount = 1,
-                                              .pSignalSemaphoreValues = &job->value};
-    VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                         .pNext = &timeline,
-                         .waitSemaphoreCount = job->after != 0,
-                         .pWaitSemaphores = &v->timeline,
-                         .pWaitDstStageMask = &stage,
-                         .commandBufferCount = n,
-                         .pCommandBuffers = commands,
-                         .signalSemaphoreCount = 1,
-                         .pSignalSemaphores = &job->copy->slot->arrived};
-    pthread_mutex_lock(&v->queue_lock);
-    VkResult result = queue_submit(v, v->copy_queue, &info, 1);
-    pthread_mutex_unlock(&v->queue_lock);
-    if (result < 0) return vk_fail(result, "a copy");
-    return ATS_OK;
 }
 
 static ats_status wait_on(struct vulkan *v, VkSemaphore timeline, uint64_t value) {
@@ -197,7 +128,10 @@ static ats_status wait_on(struct vulkan *v, VkSemaphore timeline, uint64_t value
 }
 
 ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
-    return wait_on(v, v->timeline, value);
+    TRY(wait_on(v, v->timeline, value));
+    if (value > v->done)
+        v->done = value; /* a race of two leaves one of them: it only costs a look */
+    return ATS_OK;
 }
 
 ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot) {
@@ -205,10 +139,12 @@ ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot) {
 }
 
 ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {
-    if (!v->timed) return vk_wait_value(v, value);
+    if (value <= v->done) return ATS_OK;
+    TRY(vk_flush(v));
+    if (!v->own_job) return vk_wait_value(v, value);
     uint64_t start = clock_thread_ns();
     ats_status status = vk_wait_value(v, value);
-    v->job_waited_ns += clock_thread_ns() - start;
+    v->job_away_ns += clock_thread_ns() - start;
     return status;
 }
 
@@ -220,7 +156,7 @@ static ats_status copy_now(struct vulkan *v, VkCommandBuffer c, VkBuffer from, V
     VK_TRY("recording", v->f.EndCommandBuffer(c));
     VkSubmitInfo info = {
         .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &c};
-    VkResult result = queue_submit(v, v->queue, &info, 1);
+    VkResult result = vk_queue_submit(v, v->queue, &info, 1);
     if (result >= 0) result = v->f.QueueWaitIdle(v->queue);
     if (result < 0) return vk_fail(result, "a copy");
     return ATS_OK;

@@ -144,12 +144,23 @@ static void write_grids(struct vulkan *v, const struct round *r) {
     }
 }
 
+/* Work that nobody has waited for still borrows the round that was written for it. */
+static bool is_borrowed(const struct vulkan *v, const struct round *round) {
+    return round == v->written && v->last_value > v->done && !v->no_ahead &&
+           v->n_ropes == v->n_ropes_written && v->n_grids == v->n_grids_written;
+}
+
 ats_status vk_round_write(struct vulkan *v, const struct round *round) {
+    if (is_borrowed(v, round)) return ATS_OK;
+    v->written = NULL;
     int32_t *words = v->round_words[1];
     memcpy(words, v->round_words[0], table_at(&v->limits) * sizeof *words);
     size_t n = lay_out(v, round, words);
     if (n == 0) return fail(ATS_UNSUPPORTED, "%s: a round of too many pages", v->name);
-    if (holds(v, words, n)) return ATS_OK;
+    if (holds(v, words, n)) {
+        v->written = round;
+        return ATS_OK;
+    }
     TRY(vk_wait_in_job(v, v->last_value));
     memcpy(v->round_block.mapped, words, n * sizeof *words);
     for (int i = 0; i < v->n_ropes; i++)
@@ -159,6 +170,7 @@ ats_status vk_round_write(struct vulkan *v, const struct round *round) {
     v->round_words[1] = v->round_words[0];
     v->round_words[0] = words;
     v->used_words = n;
+    v->written = round;
     v->n_ropes_written = v->n_ropes;
     v->n_grids_written = v->n_grids;
     return ATS_OK;

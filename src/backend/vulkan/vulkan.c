@@ -187,12 +187,12 @@ static const struct vk_commands *commands_for(const struct vulkan *v,
 
 static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     struct backend_segment *s = job->segment;
-    if (s->last_value) TRY(vk_wait_in_job(v, s->last_value)); /* it may not run beside itself */
+    TRY(vk_wait_in_job(v, s->last_value)); /* it may not run beside itself */
     TRY(vk_round_write(v, job->round));
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
     const struct vk_stamps *stamps =
         vk_stamps_ready(v, &s->stamps, BACKEND_COMPUTE, v->timed && v->clock.known);
-    TRY(vk_submit(v, commands_for(v, s, job->round->n_tokens), stamps, job));
+    vk_submit(v, commands_for(v, s, job->round->n_tokens), stamps, job);
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
     TRY(vk_wait_in_job(v, job->value));
@@ -200,12 +200,21 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     return ATS_OK;
 }
 
+/* The caller's jobs stay in the batch behind one that waits at the gate. */
+static ats_status hand_over(struct vulkan *v, const struct vk_job *job, bool put_off) {
+    TRY(job->copy ? vk_submit_copy(v, job) : run_segment(v, job));
+    return put_off ? ATS_OK : vk_flush(v);
+}
+
 /* The same; what the device's own thread does for it is counted, if rounds are timed. */
-static ats_status run_segment_timed(struct vulkan *v, const struct vk_job *job, bool own_thread) {
-    if (!v->timed || !own_thread) return run_segment(v, job);
-    uint64_t start = clock_thread_ns(), waited = v->job_waited_ns;
-    ats_status status = run_segment(v, job);
-    uint64_t ns = clock_thread_ns() - start - (v->job_waited_ns - waited);
+static ats_status hand_over_timed(struct vulkan *v, const struct vk_job *job) {
+    if (!v->timed) return hand_over(v, job, false);
+    uint64_t start = clock_thread_ns();
+    v->own_job = true;
+    v->job_away_ns = 0;
+    ats_status status = hand_over(v, job, false);
+    v->own_job = false;
+    uint64_t ns = clock_thread_ns() - start - v->job_away_ns;
     pthread_mutex_lock(&v->queue_lock);
     v->counters.thread_ns += ns;
     pthread_mutex_unlock(&v->queue_lock);
@@ -213,7 +222,7 @@ static ats_status run_segment_timed(struct vulkan *v, const struct vk_job *job, 
 }
 
 /* Others' waits fail only when they are lost, and then the executor hears it from them. */
-static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread) {
+static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread, bool put_off) {
     for (int i = 0; i < job->n_waits; i++) {
         struct backend *other = job->waits[i].backend;
         ats_status lost = other->fn->wait(other, job->waits[i].value);
@@ -223,7 +232,7 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread)
     bool lost = v->status != ATS_OK;
     pthread_mutex_unlock(&v->lock);
     ats_status status = ATS_OK;
-    if (!lost) status = job->copy ? vk_submit_copy(v, job) : run_segment_timed(v, job, own_thread);
+    if (!lost) status = own_thread ? hand_over_timed(v, job) : hand_over(v, job, put_off);
     if (status != ATS_OK) stop(v, status);
     pthread_mutex_lock(&v->lock);
     if (!job->copy) v->submitted = job->value;
@@ -233,9 +242,10 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread)
 
 /* The caller holds the lock, and does again afterwards; nobody else runs a job meanwhile. */
 static void run_unlocked(struct vulkan *v, struct vk_job *job, bool own_thread) {
+    bool put_off = !own_thread && v->gate.n > 0;
     v->busy = true;
     pthread_mutex_unlock(&v->lock);
-    run_job(v, job, own_thread);
+    run_job(v, job, own_thread, put_off);
     pthread_mutex_lock(&v->lock);
     v->busy = false;
     job->next = v->spare;
@@ -277,7 +287,8 @@ static const struct vk_slot *find_slot(const struct vulkan *v, uint64_t value) {
 }
 
 /* Queues wait for each other by themselves, and what is waited for is on its way already: jobs are
- * handed over in the order of submission. Other devices are waited for by the host. */
+ * handed over in the order of submission. The driven device is waited for at the gate, others by
+ * the host, as it is where the host has to copy what crosses. */
 static void take_waits(struct vulkan *v, struct vk_job *job, const struct backend_wait *waits,
                        int n_waits) {
     for (int i = 0; i < n_waits; i++) {
@@ -288,6 +299,8 @@ static void take_waits(struct vulkan *v, struct vk_job *job, const struct backen
             job->after = v->no_arrivals ? 0 : w->value;
         } else if (own && w->queue == BACKEND_COMPUTE && job->copy) {
             job->after = v->no_releases ? 0 : w->value;
+        } else if (w->backend->driven && !v->no_ahead && !v->mirrored) {
+            job->gate = max_u64(job->gate, vk_gate_await(v, w->value));
         } else {
             REQUIRE(w->queue == BACKEND_COMPUTE && job->n_waits < VK_MAX_WAITS);
             job->waits[job->n_waits++] = *w;
@@ -338,7 +351,15 @@ static ats_status submit_copy(struct backend *b, struct backend_copy *c,
     return submit_job(b, &job, waits, n_waits);
 }
 
+static void reached(struct backend *b, struct backend *driven, uint64_t value) {
+    struct vulkan *v = vulkan_of(b);
+    (void)driven; /* there is one */
+    ats_status status = vk_gate_reach(v, value);
+    if (status != ATS_OK) stop(v, status); /* the next wait says so */
+}
+
 void vk_idle(struct vulkan *v) {
+    vk_gate_lift(v);
     pthread_mutex_lock(&v->lock);
     while (v->queue_head || v->busy)
         pthread_cond_wait(&v->changed, &v->lock);
@@ -357,7 +378,8 @@ static ats_status wait_value(struct backend *b, uint64_t value) {
     ats_status status = stopped(v);
     pthread_mutex_unlock(&v->lock);
     if (status != ATS_OK || value == 0) return status;
-    status = vk_wait_value(v, value);
+    status = vk_flush(v);
+    if (status == ATS_OK) status = vk_wait_value(v, value);
     if (status != ATS_OK) stop(v, status);
     return status;
 }
@@ -383,6 +405,7 @@ static void close_thread(struct vulkan *v) {
 
 static void close_device(struct vulkan *v) {
     if (!v->device || !v->f.DeviceWaitIdle || v->hung) return;
+    vk_gate_lift(v);
     v->f.DeviceWaitIdle(v->device); /* an error changes nothing here */
     vk_commands_close(v);
     vk_pipelines_close(v);
@@ -443,6 +466,7 @@ static const struct backend_vtable vulkan_vtable = {
     .copy_build = vk_copy_build,
     .copy_free = vk_copy_free,
     .submit_copy = submit_copy,
+    .reached = reached,
     .wait = wait_value,
     .set_timed = vk_set_timed,
     .segment_times = vk_segment_times,
@@ -551,6 +575,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->no_first_barriers = vk_disabled("first-barriers");
     v->no_arrivals = vk_disabled("arrivals");
     v->no_releases = vk_disabled("releases");
+    /* the layer (1.3.239) now and then loses a signal of the host, and waits for it for seconds */
+    v->no_ahead = vk_disabled("ahead") || v->instance.validates;
     v->base.streams = v->gpu.kind != GPU_INTEGRATED; /* there, its memory is the host's */
     v->no_pin = vk_disabled("pin");
     v->base.pins = !v->no_pin || v->gpu.import;

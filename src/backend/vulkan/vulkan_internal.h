@@ -69,7 +69,7 @@ void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out);
 uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? Beside features: "barriers" between dispatches and
  * "first-barriers" between segments, "arrivals" of copies and "releases" of their slots, for the
- * tests that their loss is noticed. */
+ * tests that their loss is noticed; "ahead": nothing is submitted before what it waits for. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
@@ -239,9 +239,36 @@ struct vk_job {
     struct vk_copy_run *run;   /* the copy's, that is timed; or NULL */
     struct backend_wait waits[VK_MAX_WAITS];
     int n_waits;    /* of the host, before it is submitted */
+    uint64_t gate;  /* value of the driven device that its queue waits for; 0: none */
     uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
     const struct vk_slot *slot; /* of the copy that a segment waits for */
     uint64_t value;
+};
+
+/* One submission of a call. */
+struct vk_entry {
+    VkCommandBuffer commands[3];
+    uint32_t n_commands, n_waits;
+    VkSemaphore waits[2];
+    uint64_t wait_values[2];
+    VkPipelineStageFlags wait_stages[2];
+    VkSemaphore signal; /* or none */
+    uint64_t value;
+};
+/* What goes to a queue with the next call. */
+struct vk_batch {
+    struct vk_entry *entries;
+    size_t n, cap;
+    VkSubmitInfo *infos; /* room for the call */
+    VkTimelineSemaphoreSubmitInfo *timelines;
+    size_t cap_infos, cap_timelines;
+};
+/* The driven device's timeline, as its driver tells it: queues wait here by themselves. */
+struct vk_gate {
+    VkSemaphore semaphore;
+    uint64_t reached;
+    uint64_t *awaited; /* [first, n) ascending values that queues wait for */
+    size_t first, n, cap;
 };
 
 /* Where what experts compute stands in its block. */
@@ -282,6 +309,7 @@ struct vulkan {
     _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
     bool no_barriers, no_first_barriers; /* test switches, */
     bool no_arrivals, no_releases;       /* and these */
+    bool no_ahead;                       /* the device's thread waits for others, at every change */
     bool said_unpinned;                  /* vk_home_open did */
     bool no_pin;                         /* another: homes of streamed weights cannot be pinned */
     int lanes;  /* of a work-group that is free to choose; a power of two */
@@ -311,21 +339,27 @@ struct vulkan {
         float magnitude, inv_freq[VK_MAX_HEAD_DIM / 2];
     } ropes[VK_MAX_ROPES];
     int n_ropes, n_ropes_written;
-    uint64_t last_value; /* that was handed to the queue */
-    bool timed;          /* set between rounds; guarded by queue_lock, a copy may be left over */
-    struct vk_clock {    /* the device's clock stood at ticks when the host's stood at ns */
+    uint64_t last_value;         /* that was handed to the queue */
+    _Atomic uint64_t done;       /* somebody has waited for this value */
+    const struct round *written; /* that round_block holds, while last_value is not done */
+    struct vk_batch batches[2];  /* of the queue, and of that of copies; guarded by queue_lock */
+    bool timed;       /* set between rounds; guarded by queue_lock, a copy may be left over */
+    struct vk_clock { /* the device's clock stood at ticks when the host's stood at ns */
         uint64_t ticks, ns;
         bool known;
     } clock;
     uint64_t clock_set_ns;
     uint64_t copied_value, copied_ns; /* of the newest copy that was asked about; its end */
     struct backend_counters counters; /* guarded by queue_lock */
-    uint64_t job_waited_ns;           /* of timed rounds: by vk_wait_in_job */
+    /* of timed rounds, while its own thread runs a job: by vk_wait_in_job, in driver's calls */
+    uint64_t job_away_ns;
+    bool own_job;
 
     struct thread thread;
     bool has_thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
+    struct vk_gate gate;
     struct vk_job *queue_head; /* oldest first */
     struct vk_job *spare;      /* jobs to be used again */
     bool busy, closing;
@@ -430,12 +464,12 @@ void vk_barrier(const struct vulkan *v, VkCommandBuffer c);
 void vk_segment_barrier(const struct vulkan *v, VkCommandBuffer c);
 /* Ends a segment: its writes are seen by whoever waited for it on the host. */
 void vk_host_barrier(const struct vulkan *v, VkCommandBuffer c);
-/* A job's segment, all of a list, once its copy has arrived; the last one sets the timeline to the
- * job's value. stamps go around it, NULL: nothing. */
-MUST_CHECK ats_status vk_submit(struct vulkan *v, const struct vk_commands *list,
-                                const struct vk_stamps *stamps, const struct vk_job *job);
-/* A job's copy, once the timeline has reached job->after (0: at once). */
-MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job);
+/* Hands submissions to a queue, which counts as one. The caller holds queue_lock. */
+MUST_CHECK VkResult vk_queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *infos,
+                                    uint32_t n);
+/* Counts a call to the driver that began at `start` of clock_ns; 0: it is not timed. The caller
+ * holds queue_lock. */
+void vk_count_driver(struct vulkan *v, uint64_t start);
 /* Returns when the device's timeline has reached value: spins briefly, then sleeps. */
 MUST_CHECK ats_status vk_wait_value(struct vulkan *v, uint64_t value);
 /* Returns when the last copy out of a slot's staging has been made. */
@@ -445,6 +479,25 @@ MUST_CHECK ats_status vk_wait_in_job(struct vulkan *v, uint64_t value);
 /* Copies now, outside of rounds, n regions; returns when they are done. */
 MUST_CHECK ats_status vk_copy_now(struct vulkan *v, VkBuffer from, VkBuffer to,
                                   const VkBufferCopy *regions, uint32_t n);
+
+/* submit.c */
+/* A job's segment, all of a list, once its copy has arrived and the gate is passed; the last one
+ * sets the timeline to the job's value. stamps go around it, NULL: nothing. With the next flush. */
+void vk_submit(struct vulkan *v, const struct vk_commands *list, const struct vk_stamps *stamps,
+               const struct vk_job *job);
+/* A job's copy, once the timeline has reached job->after (0: at once). With the next flush. */
+MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job);
+/* Hands over what was put off. */
+MUST_CHECK ats_status vk_flush(struct vulkan *v);
+MUST_CHECK ats_status vk_gate_open(struct vulkan *v);
+void vk_gate_close(struct vulkan *v); /* and batches */
+/* What a job waits for at the gate, if the driven device is to have reached value; 0: nothing. The
+ * caller holds the lock. */
+uint64_t vk_gate_await(struct vulkan *v, uint64_t value);
+/* The driven device has reached value: flushes, and lets pass who waits for it. */
+MUST_CHECK ats_status vk_gate_reach(struct vulkan *v, uint64_t value);
+/* Lets pass whoever waits, before what they use is freed. */
+void vk_gate_lift(struct vulkan *v);
 
 /* timing.c */
 void vk_set_timed(struct backend *b, bool timed);
