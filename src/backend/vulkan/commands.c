@@ -89,7 +89,7 @@ void vk_count_driver(struct vulkan *v, uint64_t start) {
     if (!start) return;
     uint64_t ns = clock_ns() - start;
     v->counters.driver_ns += ns;
-    if (!v->own_job) v->counters.caller_driver_ns += ns;
+    if (!vk_in_own_thread(v)) v->counters.caller_driver_ns += ns;
 }
 
 /* For tests: the n-th submission loses the device. */
@@ -97,7 +97,8 @@ VkResult vk_queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *in
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     if (v->hang_submission && --v->hang_submission == 0) return VK_SUCCESS; /* it never ends */
-    uint64_t start = v->timed ? clock_ns() : 0, own = start && v->own_job ? clock_thread_ns() : 0;
+    uint64_t start = v->timed ? clock_ns() : 0,
+             own = start && vk_in_own_thread(v) ? clock_thread_ns() : 0;
     VkResult result = v->f.QueueSubmit(queue, n, infos, VK_NULL_HANDLE);
     vk_count_driver(v, start);
     if (own) v->job_away_ns += clock_thread_ns() - own;
@@ -141,7 +142,7 @@ ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot) {
 ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {
     if (value <= v->done) return ATS_OK;
     TRY(vk_flush(v));
-    if (!v->own_job) return vk_wait_value(v, value);
+    if (!v->timed || !vk_in_own_thread(v)) return vk_wait_value(v, value);
     uint64_t start = clock_thread_ns();
     ats_status status = vk_wait_value(v, value);
     v->job_away_ns += clock_thread_ns() - start;

@@ -210,10 +210,8 @@ static ats_status hand_over(struct vulkan *v, const struct vk_job *job, bool put
 static ats_status hand_over_timed(struct vulkan *v, const struct vk_job *job) {
     if (!v->timed) return hand_over(v, job, false);
     uint64_t start = clock_thread_ns();
-    v->own_job = true;
     v->job_away_ns = 0;
     ats_status status = hand_over(v, job, false);
-    v->own_job = false;
     uint64_t ns = clock_thread_ns() - start - v->job_away_ns;
     pthread_mutex_lock(&v->queue_lock);
     v->counters.thread_ns += ns;

@@ -351,9 +351,7 @@ struct vulkan {
     uint64_t clock_set_ns;
     uint64_t copied_value, copied_ns; /* of the newest copy that was asked about; its end */
     struct backend_counters counters; /* guarded by queue_lock */
-    /* of timed rounds, while its own thread runs a job: by vk_wait_in_job, in driver's calls */
-    uint64_t job_away_ns;
-    bool own_job;
+    uint64_t job_away_ns; /* of a timed job of its own thread: by vk_wait_in_job, in the driver */
 
     struct thread thread;
     bool has_thread;
@@ -370,6 +368,10 @@ struct vulkan {
 
 static inline struct vulkan *vulkan_of(struct backend *b) {
     return CONTAINER_OF(b, struct vulkan, base);
+}
+
+static inline bool vk_in_own_thread(const struct vulkan *v) {
+    return v->has_thread && pthread_equal(pthread_self(), v->thread.id);
 }
 
 /* memory.c */
