@@ -131,13 +131,14 @@ struct kv_layout {
 };
 size_t kv_layout_bytes(const struct kv_layout *layout); /* K and V together */
 
-/* Slots of n_floats float32 each. What stands where in a slot is the backend's affair. */
+/* Slots of n_floats float32 each (state_read says what stands where). */
 struct state_layout {
     int64_t n_floats;
     int n_slots;
 };
 
-/* What a backend must be ready for; given once, before the first segment. */
+/* What a backend must be ready for; given before the first segment, and again when there is none.
+ */
 struct backend_limits {
     int n_tokens, n_rows; /* of a round */
     int n_ctx;            /* positions a sequence may reach */
@@ -203,6 +204,8 @@ struct backend_vtable {
     int64_t (*work_bytes)(struct backend *b, const struct backend_limits *limits);
     /* Bytes of host memory that it will take for itself: staging, the round's numbers. */
     int64_t (*pinned_bytes)(struct backend *b, const struct backend_limits *limits);
+    /* Again, when a plan has changed: in place of the last time, while no segment, no copy and no
+     * streamed weight is there. After an error nothing is reserved. */
     ats_status (*reserve)(struct backend *b, const struct backend_limits *limits);
     /* Bytes of this device's memory that the shard will take; 0 where the file's map serves. Of a
      * streamed one: bytes of host memory, and as many of the slot. */
@@ -212,17 +215,28 @@ struct backend_vtable {
     /* Weights loaded since the last call are ready when it returns: a backend may put their work
      * off until then, to do it at once. Their sources may be dropped afterwards. */
     ats_status (*weights_ready)(struct backend *b);
+    /* Its bytes may serve others; no segment or copy reads it any more. */
     void (*weight_free)(struct backend *b, struct backend_weight *w);
     ats_status (*kv_open)(struct backend *b, const struct kv_layout *layout,
                           struct backend_kv **out);
     void (*kv_close)(struct backend *b, struct backend_kv *kv);
     /* Page src becomes page dst (copy on write). Between rounds only. */
     void (*kv_copy_page)(struct backend *b, struct backend_kv *kv, int src, int dst);
+    /* A page of a cache as it lies (kv_layout.h), K of all heads, then V: kv_layout_bytes / n_pages
+     * bytes. Between rounds, for what moves to another device or another range of heads. */
+    ats_status (*kv_read)(struct backend *b, struct backend_kv *kv, int page, void *out);
+    ats_status (*kv_write)(struct backend *b, struct backend_kv *kv, int page, const void *in);
     /* Slots for an op's state; what they hold at first is not defined. UNSUPPORTED: the device
      * has no recurrent operators. */
     ats_status (*state_open)(struct backend *b, const struct state_layout *layout,
                              struct backend_state **out);
     void (*state_close)(struct backend *b, struct backend_state *s);
+    /* A slot's floats, for what moves. The same on all devices: of a convolution (n_taps - 1,
+     * n_columns), oldest first; of a delta rule for each head, and each DELTA_BLOCK of its dim_v
+     * columns, (dim_k, DELTA_BLOCK). */
+    ats_status (*state_read)(struct backend *b, struct backend_state *s, int slot, float *out);
+    ats_status (*state_write)(struct backend *b, struct backend_state *s, int slot,
+                              const float *in);
     /* Prepares steps once for many rounds; they and the ops are borrowed. */
     ats_status (*segment_build)(struct backend *b, const struct step *steps, int n_steps,
                                 struct backend_segment **out);

@@ -75,9 +75,16 @@ static int64_t cpu_work_bytes(struct backend *b, const struct backend_limits *li
     return (int64_t)count.used + limits->local_bytes;
 }
 
+static void release_work(struct cpu *c) {
+    if (c->work) pages_free(c->work, c->work_bytes);
+    if (c->local) pages_free(c->local, c->local_bytes);
+    c->work = NULL;
+    c->local = NULL;
+}
+
 static ats_status cpu_reserve(struct backend *b, const struct backend_limits *limits) {
     struct cpu *c = cpu_of(b);
-    REQUIRE(!c->work);
+    release_work(c);
     c->limits = *limits;
     void *work, *local;
     size_t bytes = (size_t)(cpu_work_bytes(b, limits) - limits->local_bytes);
@@ -145,6 +152,24 @@ static void cpu_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, 
     size_t k = rows * kv->k_row, v = rows * kv->v_row;
     memcpy(kv->memory + (size_t)dst * k, kv->memory + (size_t)src * k, k);
     memcpy(kv->v + (size_t)dst * v, kv->v + (size_t)src * v, v);
+}
+
+static ats_status cpu_kv_read(struct backend *b, struct backend_kv *kv, int page, void *out) {
+    (void)b;
+    size_t rows = (size_t)kv->layout.n_kv_heads << KV_PAGE_TOKENS_LOG2;
+    size_t k = rows * kv->k_row, v = rows * kv->v_row;
+    memcpy(out, kv->memory + (size_t)page * k, k);
+    memcpy((uint8_t *)out + k, kv->v + (size_t)page * v, v);
+    return ATS_OK;
+}
+
+static ats_status cpu_kv_write(struct backend *b, struct backend_kv *kv, int page, const void *in) {
+    (void)b;
+    size_t rows = (size_t)kv->layout.n_kv_heads << KV_PAGE_TOKENS_LOG2;
+    size_t k = rows * kv->k_row, v = rows * kv->v_row;
+    memcpy(kv->memory + (size_t)page * k, in, k);
+    memcpy(kv->v + (size_t)page * v, (const uint8_t *)in + k, v);
+    return ATS_OK;
 }
 
 /* ---- segments and the timeline ---- */
@@ -294,8 +319,7 @@ static void cpu_close(struct backend *b) {
     }
     thread_pool_close(c->pool);
     cpu_weights_close(c);
-    if (c->work) pages_free(c->work, c->work_bytes);
-    if (c->local) pages_free(c->local, c->local_bytes);
+    release_work(c);
     pthread_mutex_destroy(&c->lock);
     pthread_cond_destroy(&c->changed);
     free(c->scratch);
@@ -319,8 +343,12 @@ static const struct backend_vtable cpu_vtable = {
     .kv_open = cpu_kv_open,
     .kv_close = cpu_kv_close,
     .kv_copy_page = cpu_kv_copy_page,
+    .kv_read = cpu_kv_read,
+    .kv_write = cpu_kv_write,
     .state_open = cpu_state_open,
     .state_close = cpu_state_close,
+    .state_read = cpu_state_read,
+    .state_write = cpu_state_write,
     .segment_build = cpu_segment_build,
     .segment_free = cpu_segment_free,
     .submit = cpu_submit,

@@ -242,5 +242,7 @@ void cpu_attn_merge(struct cpu_run *r, const struct phase *p, int thread, int n_
 ats_status cpu_state_open(struct backend *b, const struct state_layout *layout,
                           struct backend_state **out);
 void cpu_state_close(struct backend *b, struct backend_state *s);
+ats_status cpu_state_read(struct backend *b, struct backend_state *s, int slot, float *out);
+ats_status cpu_state_write(struct backend *b, struct backend_state *s, int slot, const float *in);
 void cpu_run_conv(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 void cpu_run_delta(struct cpu_run *r, const struct phase *p, int thread, int n_threads);

@@ -43,6 +43,18 @@ void cpu_state_close(struct backend *b, struct backend_state *s) {
     free(s);
 }
 
+ats_status cpu_state_read(struct backend *b, struct backend_state *s, int slot, float *out) {
+    (void)b;
+    memcpy(out, s->memory + slot * s->n_floats, (size_t)s->n_floats * sizeof *out);
+    return ATS_OK;
+}
+
+ats_status cpu_state_write(struct backend *b, struct backend_state *s, int slot, const float *in) {
+    (void)b;
+    memcpy(s->memory + slot * s->n_floats, in, (size_t)s->n_floats * sizeof *in);
+    return ATS_OK;
+}
+
 /* NULL for STATE_NONE. */
 static float *slot_at(const struct step *s, int32_t slot) {
     return slot == STATE_NONE ? NULL : s->state->memory + slot * s->state->n_floats;

@@ -3,14 +3,16 @@
 #include "backend/cpu/cpu_internal.h"
 #include "backend/packed.h"
 #include "base/file.h"
+#include "base/ranges.h"
 
 #define REGION_BYTES ((size_t)32 << 20) /* so that huge pages serve small weights too */
 
-/* Anonymous memory that weights are laid into one after the other; freed as a whole. */
+/* Anonymous memory that weights are laid into, where others were or one after the other; freed with
+ * the last of them. */
 struct weight_region {
     struct weight_region *next;
     uint8_t *memory;
-    size_t bytes, used;
+    struct ranges ranges;
 };
 
 static bool is_packed(const struct cpu *c, const struct weight_source *s) {
@@ -32,25 +34,46 @@ int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source) 
 
 static ats_status region_alloc(struct cpu *c, size_t bytes, uint8_t **out) {
     struct weight_region *r = c->regions;
-    if (!r || r->bytes - r->used < bytes) {
+    size_t at = 0;
+    while (r && !ranges_take(&r->ranges, bytes, &at))
+        r = r->next;
+    if (!r) {
         void *memory;
         size_t size = max_size(bytes, REGION_BYTES);
         TRY(pages_alloc(size, &memory));
         r = xcalloc(1, sizeof *r);
-        *r = (struct weight_region){.next = c->regions, .memory = memory, .bytes = size};
+        *r = (struct weight_region){.next = c->regions, .memory = memory};
+        ranges_open(&r->ranges, size);
         c->regions = r;
+        bool fits = ranges_take(&r->ranges, bytes, &at);
+        REQUIRE(fits);
     }
-    *out = r->memory + r->used;
-    r->used += bytes;
+    *out = r->memory + at;
     return ATS_OK;
+}
+
+static void region_close(struct weight_region *r) {
+    pages_free(r->memory, r->ranges.bytes);
+    ranges_close(&r->ranges);
+    free(r);
+}
+
+static void region_give(struct cpu *c, const uint8_t *memory, size_t bytes) {
+    struct weight_region **at = &c->regions;
+    while (memory < (*at)->memory || memory >= (*at)->memory + (*at)->ranges.bytes)
+        at = &(*at)->next;
+    struct weight_region *r = *at;
+    ranges_give(&r->ranges, (size_t)(memory - r->memory), bytes);
+    if (!ranges_all_free(&r->ranges)) return;
+    *at = r->next;
+    region_close(r);
 }
 
 void cpu_weights_close(struct cpu *c) {
     while (c->regions) {
         struct weight_region *r = c->regions;
         c->regions = r->next;
-        pages_free(r->memory, r->bytes);
-        free(r);
+        region_close(r);
     }
 }
 
@@ -115,6 +138,13 @@ ats_status cpu_weight_load(struct backend *b, const struct weight_source *source
 }
 
 void cpu_weight_free(struct backend *b, struct backend_weight *w) {
-    (void)b; /* its bytes go with the region */
+    struct cpu *c = CONTAINER_OF(b, struct cpu, base);
+    if (!w) return;
+    for (struct backend_weight **at = &c->unpacked; *at; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            break;
+        }
+    if (w->fill) region_give(c, w->fill, packed_bytes(&w->s));
     free(w);
 }

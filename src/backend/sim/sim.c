@@ -125,6 +125,14 @@ static void sim_kv_copy_page(struct backend *b, struct backend_kv *kv, int src, 
     inner_of(b)->fn->kv_copy_page(inner_of(b), kv, src, dst);
 }
 
+static ats_status sim_kv_read(struct backend *b, struct backend_kv *kv, int page, void *out) {
+    return inner_of(b)->fn->kv_read(inner_of(b), kv, page, out);
+}
+
+static ats_status sim_kv_write(struct backend *b, struct backend_kv *kv, int page, const void *in) {
+    return inner_of(b)->fn->kv_write(inner_of(b), kv, page, in);
+}
+
 static ats_status sim_state_open(struct backend *b, const struct state_layout *layout,
                                  struct backend_state **out) {
     TRY(inner_of(b)->fn->state_open(inner_of(b), layout, out));
@@ -135,6 +143,16 @@ static ats_status sim_state_open(struct backend *b, const struct state_layout *l
 static void sim_state_close(struct backend *b, struct backend_state *state) {
     forget(sim_of(b), state);
     inner_of(b)->fn->state_close(inner_of(b), state);
+}
+
+static ats_status sim_state_read(struct backend *b, struct backend_state *state, int slot,
+                                 float *out) {
+    return inner_of(b)->fn->state_read(inner_of(b), state, slot, out);
+}
+
+static ats_status sim_state_write(struct backend *b, struct backend_state *state, int slot,
+                                  const float *in) {
+    return inner_of(b)->fn->state_write(inner_of(b), state, slot, in);
 }
 
 /* ---- segments ---- */
@@ -275,8 +293,18 @@ static ats_status poison_local(struct sim *s) {
     return s->poison ? run_inner(s, s->poison, &one_line) : ATS_OK;
 }
 
+static void release_poison(struct sim *s) {
+    if (s->poison) s->inner->fn->segment_free(s->inner, s->poison);
+    free(s->poison_steps);
+    s->poison = NULL;
+    s->poison_steps = NULL;
+}
+
 static ats_status sim_reserve(struct backend *b, const struct backend_limits *limits) {
     struct sim *s = sim_of(b);
+    release_poison(s);
+    sim_slots_close(s);
+    s->limits = (struct backend_limits){0};
     TRY(s->inner->fn->reserve(s->inner, limits));
     s->limits = *limits;
     TRY(sim_slots_open(s));
@@ -295,12 +323,11 @@ ats_status sim_begin_round(struct sim *s) {
 static void sim_close(struct backend *b) {
     struct sim *s = sim_of(b);
     sim_world_leave(s);
-    if (s->poison) s->inner->fn->segment_free(s->inner, s->poison);
+    release_poison(s);
     s->inner->fn->close(s->inner);
     sim_slots_close(s);
     for (int q = 0; q < SIM_QUEUES; q++)
         free(s->queues[q].reached);
-    free(s->poison_steps);
     free(s->known);
     free(s);
 }
@@ -322,8 +349,12 @@ static const struct backend_vtable sim_vtable = {
     .kv_open = sim_kv_open,
     .kv_close = sim_kv_close,
     .kv_copy_page = sim_kv_copy_page,
+    .kv_read = sim_kv_read,
+    .kv_write = sim_kv_write,
     .state_open = sim_state_open,
     .state_close = sim_state_close,
+    .state_read = sim_state_read,
+    .state_write = sim_state_write,
     .segment_build = sim_segment_build,
     .segment_free = sim_segment_free,
     .submit = sim_submit,

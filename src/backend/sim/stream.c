@@ -27,6 +27,7 @@ ats_status sim_slots_open(struct sim *s) {
 
 void sim_slots_close(struct sim *s) {
     if (s->slots) pages_free(s->slots, slots_bytes(&s->limits));
+    s->slots = NULL;
 }
 
 /* ---- weights ---- */

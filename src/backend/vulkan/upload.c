@@ -35,7 +35,7 @@ static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place 
                         const struct backend_weight *w, const struct vk_block **out,
                         size_t *offset) {
     struct vk_block *block = *list;
-    while (block && block->bytes - block->used < w->bytes)
+    while (block && !ranges_take(&block->ranges, w->bytes, offset))
         block = block->next;
     if (!block) {
         block = xcalloc(1, sizeof *block);
@@ -49,11 +49,28 @@ static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place 
         }
         block->next = *list;
         *list = block;
+        ranges_open(&block->ranges, block->bytes);
+        bool fits = ranges_take(&block->ranges, w->bytes, offset);
+        REQUIRE(fits);
     }
     *out = block;
-    *offset = block->used;
-    block->used += w->bytes;
     return ATS_OK;
+}
+
+/* A block without weights goes back to the driver. */
+static void give_back(struct vulkan *v, struct vk_block **list, const struct vk_block *block,
+                      size_t offset, size_t bytes) {
+    struct vk_block **at = list;
+    while (*at != block)
+        at = &(*at)->next;
+    struct vk_block *own = *at;
+    ranges_give(&own->ranges, offset, bytes);
+    if (!ranges_all_free(&own->ranges)) return;
+    *at = own->next;
+    ranges_close(&own->ranges);
+    vk_idle(v);
+    vk_block_close(v, own);
+    free(own);
 }
 
 /* Units [begin, end) of a matrix as they are to lie, at `out`. */
@@ -129,14 +146,23 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
     struct backend_weight w = weight_shape(source);
     if (source->streamed) {
         TRY(place(v, &v->streamed, PLACE_HOST, &w, &w.host, &w.host_offset));
-        if (!w.host->buffer) TRY(vk_slot_stage(v, &v->slots[source->slot]));
+        ats_status status = ATS_OK;
+        if (!w.host->buffer) status = vk_slot_stage(v, &v->slots[source->slot]);
+        if (status != ATS_OK) {
+            give_back(v, &v->streamed, w.host, w.host_offset, w.bytes);
+            return status;
+        }
         if (!w.host->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w.bytes;
         lay_out_all(&w, source, w.host->mapped + w.host_offset);
         w.block = &v->slots[source->slot].block;
         w.offset = (size_t)source->slot_offset;
     } else {
         TRY(place(v, &v->weights, PLACE_DEVICE, &w, &w.block, &w.offset));
-        TRY(upload(v, &w, source));
+        ats_status status = upload(v, &w, source);
+        if (status != ATS_OK) {
+            give_back(v, &v->weights, w.block, w.offset, w.bytes);
+            return status;
+        }
     }
     *out = xmalloc(sizeof w);
     **out = w;
@@ -144,7 +170,13 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
 }
 
 void vk_weight_free(struct backend *b, struct backend_weight *w) {
-    (void)b; /* its bytes go with the block */
+    struct vulkan *v = vulkan_of(b);
+    if (!w) return;
+    if (w->host && !w->host->buffer && v->base.pins) v->base.unpinned_bytes -= (int64_t)w->bytes;
+    if (w->host)
+        give_back(v, &v->streamed, w->host, w->host_offset, w->bytes);
+    else
+        give_back(v, &v->weights, w->block, w->offset, w->bytes);
     free(w);
 }
 
@@ -192,6 +224,44 @@ ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst)
     return ATS_OK;
 }
 
+/* Between memory of the device and of the host, through the staging buffer where the host does not
+ * reach the device's. */
+static ats_status move_bytes(struct vulkan *v, const struct vk_block *block, size_t offset,
+                             uint8_t *host, size_t bytes, bool up) {
+    vk_idle(v);
+    if (block->mapped) {
+        memcpy(up ? block->mapped + offset : host, up ? host : block->mapped + offset, bytes);
+        return ATS_OK;
+    }
+    if (!v->staging.buffer)
+        TRY(vk_block_open(v, VK_STAGING_BYTES, PLACE_HOST, "the staging buffer", &v->staging));
+    for (size_t done = 0; done < bytes;) {
+        size_t n = min_size(bytes - done, v->staging.bytes);
+        VkBufferCopy region = {
+            .srcOffset = up ? 0 : offset + done, .dstOffset = up ? offset + done : 0, .size = n};
+        if (up) memcpy(v->staging.mapped, host + done, n);
+        TRY(vk_copy_now(v, up ? v->staging.buffer : block->buffer,
+                        up ? block->buffer : v->staging.buffer, &region, 1));
+        if (!up) memcpy(host + done, v->staging.mapped, n);
+        done += n;
+    }
+    return ATS_OK;
+}
+
+static ats_status move_page(struct vulkan *v, struct backend_kv *kv, int page, uint8_t *host,
+                            bool up) {
+    TRY(move_bytes(v, &kv->k, (size_t)page * kv->k_page, host, kv->k_page, up));
+    return move_bytes(v, &kv->v, (size_t)page * kv->v_page, host + kv->k_page, kv->v_page, up);
+}
+
+ats_status vk_kv_read(struct backend *b, struct backend_kv *kv, int page, void *out) {
+    return move_page(vulkan_of(b), kv, page, out, false);
+}
+
+ats_status vk_kv_write(struct backend *b, struct backend_kv *kv, int page, const void *in) {
+    return move_page(vulkan_of(b), kv, page, (uint8_t *)(uintptr_t)in, true);
+}
+
 /* ---- states ---- */
 
 ats_status vk_state_open(struct backend *b, const struct state_layout *l,
@@ -218,4 +288,18 @@ void vk_state_close(struct backend *b, struct backend_state *s) {
     vk_idle(vulkan_of(b));
     vk_block_close(vulkan_of(b), &s->block);
     free(s);
+}
+
+static ats_status move_slot(struct backend *b, struct backend_state *s, int slot, float *host,
+                            bool up) {
+    size_t bytes = (size_t)s->layout.n_floats * sizeof *host;
+    return move_bytes(vulkan_of(b), &s->block, (size_t)slot * bytes, (uint8_t *)host, bytes, up);
+}
+
+ats_status vk_state_read(struct backend *b, struct backend_state *s, int slot, float *out) {
+    return move_slot(b, s, slot, out, false);
+}
+
+ats_status vk_state_write(struct backend *b, struct backend_state *s, int slot, const float *in) {
+    return move_slot(b, s, slot, (float *)(uintptr_t)in, true);
 }

@@ -123,9 +123,30 @@ static ats_status open_exchange(struct vulkan *v, const struct backend_limits *l
                          &v->exchange);
 }
 
+/* What segments had to work with; weights, caches and states stay. */
+static void release_reserved(struct vulkan *v) {
+    struct vk_block *const blocks[] = {&v->local, &v->work, &v->partial, &v->experts,
+                                       &v->round_block};
+    vk_idle(v);
+    for (size_t i = 0; i < COUNT_OF(blocks); i++)
+        vk_block_close(v, blocks[i]);
+    if (v->owns_exchange) vk_block_close(v, &v->exchange);
+    v->exchange = (struct vk_block){0};
+    v->owns_exchange = v->mirrored = false;
+    vk_slots_close(v);
+    for (int i = 0; i < 2; i++) {
+        free(v->round_words[i]);
+        v->round_words[i] = NULL;
+    }
+    v->n_grids = v->n_grids_written = v->n_ropes = v->n_ropes_written = 0;
+    v->used_words = 0;
+    v->limits = (struct backend_limits){0};
+    v->reserved = false;
+}
+
 static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     struct vulkan *v = vulkan_of(b);
-    REQUIRE(!v->reserved);
+    release_reserved(v);
     uint32_t most = v->gpu.properties.limits.maxComputeWorkGroupCount[1];
     if ((uint32_t)max_int(l->n_tokens, l->n_rows) > most)
         return fail(ATS_UNSUPPORTED, "%s: a round of more than %u tokens", v->name, most);
@@ -387,6 +408,7 @@ static ats_status wait_value(struct backend *b, uint64_t value) {
 static void close_blocks(struct vulkan *v, struct vk_block *list) {
     while (list) {
         struct vk_block *next = list->next;
+        ranges_close(&list->ranges);
         vk_block_close(v, list);
         free(list);
         list = next;
@@ -456,8 +478,12 @@ static const struct backend_vtable vulkan_vtable = {
     .kv_open = vk_kv_open,
     .kv_close = vk_kv_close,
     .kv_copy_page = kv_copy_page,
+    .kv_read = vk_kv_read,
+    .kv_write = vk_kv_write,
     .state_open = vk_state_open,
     .state_close = vk_state_close,
+    .state_read = vk_state_read,
+    .state_write = vk_state_write,
     .segment_build = vk_segment_build,
     .segment_free = vk_segment_free,
     .submit = submit,

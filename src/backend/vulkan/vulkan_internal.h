@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "backend/vulkan/api.h"
 #include "base/arena.h"
+#include "base/ranges.h"
 #include "base/threads.h"
 
 enum {
@@ -80,10 +81,11 @@ struct vk_block {
     struct vk_block *next;
     VkBuffer buffer;
     VkDeviceMemory memory;
-    size_t bytes, used;
-    uint8_t *mapped; /* NULL: not reachable by the host */
-    bool counted;    /* in vulkan.device_bytes */
-    bool pages;      /* mapped is of pages_alloc; without a buffer, the device does not reach it */
+    size_t bytes;
+    struct ranges ranges; /* of weights and homes: what is free */
+    uint8_t *mapped;      /* NULL: not reachable by the host */
+    bool counted;         /* in vulkan.device_bytes */
+    bool pages; /* mapped is of pages_alloc; without a buffer, the device does not reach it */
     uint64_t address;
 };
 /* Part of a buffer as a shader sees it. */
@@ -430,6 +432,10 @@ ats_status vk_state_open(struct backend *b, const struct state_layout *layout,
                          struct backend_state **out);
 void vk_state_close(struct backend *b, struct backend_state *s);
 ats_status vk_kv_copy(struct vulkan *v, struct backend_kv *kv, int src, int dst);
+ats_status vk_kv_read(struct backend *b, struct backend_kv *kv, int page, void *out);
+ats_status vk_kv_write(struct backend *b, struct backend_kv *kv, int page, const void *in);
+ats_status vk_state_read(struct backend *b, struct backend_state *s, int slot, float *out);
+ats_status vk_state_write(struct backend *b, struct backend_state *s, int slot, const float *in);
 
 /* stream.c */
 MUST_CHECK ats_status vk_slots_open(struct vulkan *v);
