@@ -1,5 +1,6 @@
 #include "run/engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/clock.h"
@@ -125,7 +126,10 @@ static ats_status open_devices(ats_engine *e) {
                                           .bind_threads = e->options.pin,
                                           .bind_first = n_cpu_devices * n_threads};
         n_cpu_devices += strncmp(e->device_names[d], "cpu", 3) == 0;
-        TRY(backend_open(e->device_names[d], &options, &e->devices[d]));
+        char name[64]; /* opened before, the second of a name is called "cpu#2" */
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(e->device_names[d], "#"),
+                 e->device_names[d]);
+        TRY(backend_open(name, &options, &e->devices[d]));
     }
     return ATS_OK;
 }
@@ -158,7 +162,7 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
     return ATS_OK;
 }
 
-static void count_stats(ats_engine *e) {
+void engine_count_stats(ats_engine *e) {
     e->stats.kv_bytes = e->stats.work_bytes = e->stats.weight_bytes = 0;
     for (int d = 0; d < e->n_devices; d++) {
         const struct executor_ledger *l = &e->ledger.devices[d];
@@ -188,6 +192,7 @@ void engine_stop(ats_engine *e) {
     executor_close(e->executor);
     e->executor = NULL;
     e->plan = NULL;
+    arena_free(&e->plan_arena);
     for (int d = 0; d < e->n_devices; d++) {
         backend_close(e->devices[d]);
         e->devices[d] = NULL;
@@ -203,7 +208,7 @@ ats_status engine_start(ats_engine *e) {
         status = load_plan(e, &e->executor_options);
     }
     if (status != ATS_OK) return status;
-    count_stats(e);
+    engine_count_stats(e);
     return e->options.plan_only ? ATS_OK : observe_open(e);
 }
 

@@ -31,6 +31,7 @@ struct ats_engine {
     int n_devices;
     unsigned cpu_isa_mask;
     struct plan *plan;
+    struct arena plan_arena; /* of a plan that came later (engine_switch) */
     struct plan_choice choice;
     struct planner *planner; /* NULL: no profile says how long anything takes */
     struct ledger ledger;
@@ -68,6 +69,8 @@ struct ats_session {
 /* engine.c: opens the devices, plans and loads; stop closes all that, and start may follow. */
 MUST_CHECK ats_status engine_start(ats_engine *e);
 void engine_stop(ats_engine *e);
+/* What the stats say of memory, from the ledger. */
+void engine_count_stats(ats_engine *e);
 
 /* recover.c: start, with the CPU alone where the devices that the engine chose fail. */
 MUST_CHECK ats_status engine_start_somehow(ats_engine *e);
@@ -75,6 +78,16 @@ MUST_CHECK ats_status engine_start_somehow(ats_engine *e);
  * alone, with all sessions as they were. Also with no executor, after an attempt that failed; one
  * leaves none, and the sessions' tokens as they were. */
 MUST_CHECK ats_status engine_recover(ats_engine *e);
+/* adapt.c: between rounds, another plan takes the place of the one in force (switch.h), which has
+ * passed plan_check for the devices that are open. plan lies in *arena, which is taken over if it
+ * comes into force. After an error the old plan is in force; or, if memory was lost on the way,
+ * nothing is, and the next request starts anew from the file and the tokens. */
+struct switch_report;
+MUST_CHECK ats_status engine_switch(ats_engine *e, struct arena *arena, struct plan *plan,
+                                    struct switch_report *report);
+
+/* session.c, for them: pages that are to be copied before anything else is. */
+void session_copy_pages(ats_engine *e);
 /* session.c, for it: a session's tokens leave the cache, are evaluated again, or, if they were not,
  * stand in it unevaluated. */
 void session_forget(ats_session *s);

@@ -1,85 +1,69 @@
-#include "run/executor.h"
+#include "run/executor_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include "base/arena.h"
-
-struct executor {
-    struct arena arena;
-    const struct model *model;
-    const struct plan *plan;
-    struct executor_options o;
-    struct program *program;
-    struct backend *devices[EXECUTOR_MAX_DEVICES];
-    int n_devices;
-    struct backend_weight **weights;   /* (n_shards) */
-    struct backend_kv **kvs;           /* (n_kvs) */
-    struct backend_state **states;     /* (n_states) */
-    struct step *steps;                /* in the program's `order`; what segments borrow */
-    struct backend_segment **segments; /* (n_segments) */
-    void *exchange;
-    struct ledger ledger;
-    uint64_t value[EXECUTOR_MAX_DEVICES];     /* timelines, before the current round */
-    uint64_t submitted[EXECUTOR_MAX_DEVICES]; /* the last value that each was asked for */
-    uint64_t
-        per_round[EXECUTOR_MAX_DEVICES];   /* how far a round moves them: segments of the device */
-    struct backend_copy **copies;          /* (n_transfers) */
-    uint64_t copied[EXECUTOR_MAX_DEVICES]; /* timelines of copies, before the current round */
-    uint64_t n_copies[EXECUTOR_MAX_DEVICES]; /* how far a round moves them */
-    bool *is_ahead;                          /* (n_transfers) the round before has submitted it */
-    bool timed, has_times;
-    struct round_times times; /* if timed */
-};
+#include <string.h>
 
 /* ---- opening ---- */
 
-static ats_status open_caches(struct executor *e) {
+ats_status executor_open_caches(struct executor *e) {
     const struct program *p = e->program;
-    e->kvs = ARENA_ARRAY(&e->arena, struct backend_kv *, p->n_kvs);
     for (int i = 0; i < p->n_kvs; i++) {
         struct backend *b = e->devices[p->kvs[i].device];
+        if (e->kvs[i]) continue;
         struct kv_layout l = program_kv_layout(e->model, &p->kvs[i], &e->o);
         TRY(b->fn->kv_open(b, &l, &e->kvs[i]));
     }
-    e->states = ARENA_ARRAY(&e->arena, struct backend_state *, p->n_states);
     for (int i = 0; i < p->n_states; i++) {
         struct backend *b = e->devices[p->states[i].device];
+        if (e->states[i]) continue;
         struct state_layout l = program_state_layout(e->model, &p->states[i], &e->o);
         TRY(b->fn->state_open(b, &l, &e->states[i]));
     }
     return ATS_OK;
 }
 
-static ats_status reserve(struct executor *e) {
+ats_status executor_reserve(struct executor *e) {
     struct backend *first = e->devices[0];
-    TRY(first->fn->host_alloc(first, (size_t)e->program->exchange_bytes, &e->exchange));
+    if (!e->exchange)
+        TRY(first->fn->host_alloc(first, (size_t)e->program->exchange_bytes, &e->exchange));
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_limits limits = device_limits(e->model, e->program, &e->o, d, e->exchange);
         limits.slot_bytes = e->ledger.slot_bytes[d];
         TRY(e->devices[d]->fn->reserve(e->devices[d], &limits));
     }
-    return open_caches(e);
+    return ATS_OK;
 }
 
-ats_status executor_open(const struct model *model, const struct plan *plan,
+ats_status executor_make(const struct model *model, const struct plan *plan,
                          struct backend *const *devices, const struct executor_options *options,
                          struct executor **out) {
-    *out = NULL;
+    struct executor *e = *out = xcalloc(1, sizeof *e);
     REQUIRE(plan->n_devices >= 1 && plan->n_devices <= EXECUTOR_MAX_DEVICES);
-    struct executor *e = xcalloc(1, sizeof *e);
     e->model = model;
     e->plan = plan;
     e->o = *options;
     e->n_devices = plan->n_devices;
     for (int d = 0; d < e->n_devices; d++)
         e->devices[d] = devices[d];
-    e->program = program_lower(&e->arena, model->graph, plan, options->n_tokens, options->n_rows);
-    ats_status status = kv_types_check(model->graph, options);
-    if (status == ATS_OK) {
-        ledger_count(&e->arena, model, e->program, e->devices, options, &e->ledger);
-        status = ledger_check(&e->ledger, e->devices);
-    }
-    if (status == ATS_OK) status = reserve(e);
+    struct program *p = e->program =
+        program_lower(&e->arena, model->graph, plan, options->n_tokens, options->n_rows);
+    e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
+    e->kvs = ARENA_ARRAY(&e->arena, struct backend_kv *, p->n_kvs);
+    e->states = ARENA_ARRAY(&e->arena, struct backend_state *, p->n_states);
+    TRY(kv_types_check(model->graph, options));
+    ledger_count(&e->arena, model, p, e->devices, options, &e->ledger);
+    return ledger_check(&e->ledger, e->devices);
+}
+
+ats_status executor_open(const struct model *model, const struct plan *plan,
+                         struct backend *const *devices, const struct executor_options *options,
+                         struct executor **out) {
+    struct executor *e;
+    ats_status status = executor_make(model, plan, devices, options, &e);
+    *out = NULL;
+    if (status == ATS_OK) status = executor_reserve(e);
+    if (status == ATS_OK) status = executor_open_caches(e);
     if (status != ATS_OK) {
         executor_close(e);
         return status;
@@ -88,8 +72,7 @@ ats_status executor_open(const struct model *model, const struct plan *plan,
     return ATS_OK;
 }
 
-void executor_close(struct executor *e) {
-    if (!e) return;
+void executor_drop_segments(struct executor *e) {
     const struct program *p = e->program;
     for (int i = 0; e->segments && i < p->n_segments; i++) {
         struct backend *b = e->devices[p->segments[i].device];
@@ -99,27 +82,49 @@ void executor_close(struct executor *e) {
         struct backend *b = e->devices[p->transfers[i].device];
         if (e->copies[i]) b->fn->copy_free(b, e->copies[i]);
     }
-    for (int i = 0; e->weights && i < p->n_shards; i++) {
+    e->segments = NULL;
+    e->copies = NULL;
+    memset(e->per_round, 0, sizeof e->per_round);
+    memset(e->n_copies, 0, sizeof e->n_copies);
+}
+
+void executor_drop_homes(struct executor *e) {
+    const struct program *p = e->program;
+    for (int i = 0; i < p->n_shards; i++) {
         struct backend *b = e->devices[p->shards[i].device];
         if (e->weights[i]) b->fn->weight_free(b, e->weights[i]);
+        e->weights[i] = NULL;
     }
-    for (int i = 0; e->kvs && i < p->n_kvs; i++) {
+    for (int i = 0; i < p->n_kvs; i++) {
         struct backend *b = e->devices[p->kvs[i].device];
-        b->fn->kv_close(b, e->kvs[i]);
+        if (e->kvs[i]) b->fn->kv_close(b, e->kvs[i]);
+        e->kvs[i] = NULL;
     }
-    for (int i = 0; e->states && i < p->n_states; i++) {
+    for (int i = 0; i < p->n_states; i++) {
         struct backend *b = e->devices[p->states[i].device];
         if (e->states[i]) b->fn->state_close(b, e->states[i]);
+        e->states[i] = NULL;
     }
-    if (e->exchange)
-        e->devices[0]->fn->host_free(e->devices[0], e->exchange, (size_t)p->exchange_bytes);
+}
+
+void executor_drop_exchange(struct executor *e) {
+    struct backend *first = e->devices[0];
+    if (e->exchange) first->fn->host_free(first, e->exchange, (size_t)e->program->exchange_bytes);
+    e->exchange = NULL;
+}
+
+void executor_close(struct executor *e) {
+    if (!e) return;
+    executor_drop_segments(e);
+    executor_drop_homes(e);
+    executor_drop_exchange(e);
     arena_free(&e->arena);
     free(e);
 }
 
 /* ---- loading ---- */
 
-static struct weight_source source_of(const struct executor *e, int shard) {
+struct weight_source executor_source(const struct executor *e, int shard) {
     const struct program_shard *s = &e->program->shards[shard];
     struct weight_source source = shard_source(e->model, s, e->ledger.raw[shard]);
     if (source.streamed) source.slot = e->program->transfers[s->transfer].slot;
@@ -179,14 +184,17 @@ static ats_status build_copies(struct executor *e) {
  * from can leave memory before the next one comes. */
 #define BATCH_BYTES ((uint64_t)64 << 20)
 
-/* Loads shards from *next on, at most a batch; adds their bytes to *done. */
+/* Loads shards from *next on that are not there, at most a batch; adds their bytes to *done. */
 static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
     const struct program *p = e->program;
     int first = *next;
     uint64_t stop = *done + BATCH_BYTES;
+    bool *fresh = e->fresh;
     for (; *next < p->n_shards && *done < stop; ++*next) {
         struct backend *b = e->devices[p->shards[*next].device];
-        struct weight_source s = source_of(e, *next);
+        fresh[*next] = !e->weights[*next];
+        if (!fresh[*next]) continue;
+        struct weight_source s = executor_source(e, *next);
         TRY(b->fn->weight_load(b, &s, &e->weights[*next]));
         *done += (uint64_t)weight_source_bytes(&s);
     }
@@ -194,7 +202,8 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
         TRY(e->devices[d]->fn->weights_ready(e->devices[d]));
     for (int i = first; i < *next; i++) {
         struct backend *b = e->devices[p->shards[i].device];
-        struct weight_source s = source_of(e, i);
+        if (!fresh[i]) continue;
+        struct weight_source s = executor_source(e, i);
         if (s.data && b->fn->weight_bytes(b, &s) > 0)
             model_weight_done(e->model, p->shards[i].weight);
     }
@@ -210,10 +219,10 @@ ats_status executor_load(struct executor *e, executor_progress_fn *progress, voi
     if (needs_data && e->model->file->no_data)
         return fail(ATS_UNSUPPORTED, "a shape has no weights: it can be planned, not run");
     for (int i = 0; i < p->n_shards; i++) {
-        struct weight_source s = source_of(e, i);
-        total += (uint64_t)weight_source_bytes(&s);
+        struct weight_source s = executor_source(e, i);
+        if (!e->weights[i]) total += (uint64_t)weight_source_bytes(&s);
     }
-    e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
+    e->fresh = ARENA_ARRAY(&e->arena, bool, p->n_shards);
     for (int next = 0;;) {
         if (progress && !progress(user, done, total))
             return fail(ATS_CANCELLED, "loading was cancelled");
@@ -425,6 +434,12 @@ void executor_copy_page(struct executor *e, int kv_class, int src, int dst) {
 
 void executor_ledger(const struct executor *e, int device, struct executor_ledger *out) {
     *out = e->ledger.devices[device];
+}
+
+void executor_totals(const struct executor *e, struct ledger *out) {
+    *out = e->ledger;
+    out->raw = NULL;
+    out->slot_offset = NULL;
 }
 
 const struct program *executor_program(const struct executor *e) {

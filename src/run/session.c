@@ -171,7 +171,7 @@ static ats_status add_run(struct eval *v, int i, struct round *round) {
     return ATS_OK;
 }
 
-static void copy_pages(ats_engine *e) {
+void session_copy_pages(ats_engine *e) {
     size_t n;
     const struct kv_copy *copies = kv_copies(e->kv, &n);
     for (size_t i = 0; i < n; i++)
@@ -233,7 +233,7 @@ static ats_status run_round(struct eval *v) {
         if (v->done[i] < v->runs[i].n_tokens) status = add_run(v, i, &round);
     const float *logits = NULL;
     if (status == ATS_OK) {
-        copy_pages(e);
+        session_copy_pages(e);
         executor_ns = clock_ns();
         status = executor_run(e->executor, &round, &logits);
         executor_ns = clock_ns() - executor_ns;

@@ -38,6 +38,10 @@ int state_free_slots(const struct state_pool *pool) {
     return pool->n_free;
 }
 
+bool state_slot_is_used(const struct state_pool *pool, int32_t slot) {
+    return pool->refs[slot] > 0;
+}
+
 static int32_t slot_hold(struct state_pool *pool, int32_t slot) {
     if (slot != STATE_NONE) pool->refs[slot]++;
     return slot;

@@ -33,6 +33,8 @@ int state_slots_needed(int n_seqs);
 struct state_pool *state_pool_open(int n_slots);
 void state_pool_close(struct state_pool *pool); /* its sequences are closed; accepts NULL */
 int state_free_slots(const struct state_pool *pool);
+/* Somebody holds it. */
+bool state_slot_is_used(const struct state_pool *pool, int32_t slot);
 
 /* An empty sequence, owned. */
 struct state_seq *state_seq_open(struct state_pool *pool);

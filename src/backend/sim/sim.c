@@ -48,6 +48,20 @@ static int64_t known_bytes(const struct sim *s, const void *handle) {
     return known ? known->bytes : 0;
 }
 
+/* For tests: ATSINFER_SIM_FAIL_ALLOCATION=n makes the n-th allocation from now on fail, -n it and
+ * all after it. Read at each, and counted anew when it has changed. */
+static ats_status check_refused(struct sim *s) {
+    struct sim_world *w = s->world;
+    const char *text = getenv("ATSINFER_SIM_FAIL_ALLOCATION");
+    int64_t asked = text ? strtoll(text, NULL, 10) : 0;
+    if (asked != w->fail_asked) w->fail_left = asked < 0 ? -asked : asked;
+    w->fail_asked = asked;
+    if (w->fail_left == 0) return ATS_OK;
+    if (--w->fail_left > 0) return ATS_OK;
+    w->fail_left = asked < 0;
+    return fail(ATS_NO_MEMORY, "a simulated device has no memory left, as asked for");
+}
+
 /* ---- passed on ---- */
 
 static uint64_t sim_now(struct backend *b) {
@@ -55,6 +69,8 @@ static uint64_t sim_now(struct backend *b) {
 }
 
 static ats_status sim_host_alloc(struct backend *b, size_t bytes, void **out) {
+    *out = NULL;
+    TRY(check_refused(sim_of(b)));
     return inner_of(b)->fn->host_alloc(inner_of(b), bytes, out);
 }
 
@@ -92,6 +108,8 @@ static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *s
 
 static ats_status sim_weight_load(struct backend *b, const struct weight_source *source,
                                   struct backend_weight **out) {
+    *out = NULL;
+    TRY(check_refused(sim_of(b)));
     if (source->streamed) return sim_streamed_load(sim_of(b), source, out);
     TRY(inner_of(b)->fn->weight_load(inner_of(b), source, out));
     sim_know(sim_of(b), *out, weight_source_bytes(source));
@@ -109,6 +127,8 @@ static void sim_weight_free(struct backend *b, struct backend_weight *w) {
 
 static ats_status sim_kv_open(struct backend *b, const struct kv_layout *layout,
                               struct backend_kv **out) {
+    *out = NULL;
+    TRY(check_refused(sim_of(b)));
     TRY(inner_of(b)->fn->kv_open(inner_of(b), layout, out));
     sim_know(sim_of(b), *out,
              layout->n_kv_heads * (int64_t)(kv_row_bytes(layout->type_k, layout->head_dim) +
@@ -135,6 +155,8 @@ static ats_status sim_kv_write(struct backend *b, struct backend_kv *kv, int pag
 
 static ats_status sim_state_open(struct backend *b, const struct state_layout *layout,
                                  struct backend_state **out) {
+    *out = NULL;
+    TRY(check_refused(sim_of(b)));
     TRY(inner_of(b)->fn->state_open(inner_of(b), layout, out));
     sim_know(sim_of(b), *out, layout->n_floats * 4);
     return ATS_OK;
@@ -305,6 +327,7 @@ static ats_status sim_reserve(struct backend *b, const struct backend_limits *li
     release_poison(s);
     sim_slots_close(s);
     s->limits = (struct backend_limits){0};
+    TRY(check_refused(s));
     TRY(s->inner->fn->reserve(s->inner, limits));
     s->limits = *limits;
     TRY(sim_slots_open(s));

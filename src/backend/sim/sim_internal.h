@@ -110,6 +110,7 @@ struct sim {
 };
 
 struct sim_world {
+    int64_t fail_asked, fail_left; /* test switch, see sim.c */
     struct sim *devices;
     int n_opened;   /* ever */
     int n_segments; /* submitted and not done, of all devices */

@@ -140,6 +140,8 @@ static void release_reserved(struct vulkan *v) {
     }
     v->n_grids = v->n_grids_written = v->n_ropes = v->n_ropes_written = 0;
     v->used_words = 0;
+    uint64_t asked = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
+    if (v->reserved && asked != v->fail_asked) v->fail_allocation = v->fail_asked = asked;
     v->limits = (struct backend_limits){0};
     v->reserved = false;
 }
@@ -588,7 +590,7 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->lanes = software ? 16 : 64;
     v->split = software ? 1 : 4;
     v->tiles = !software && has_large_tiles(&v->gpu.properties.limits, v->split);
-    v->fail_allocation = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
+    v->fail_allocation = v->fail_asked = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");
     v->hang_submission = vk_switch("ATSINFER_VK_HANG_SUBMISSION");
     uint64_t timeout_ms =

@@ -307,6 +307,7 @@ struct vulkan {
     struct vk_pipeline *pipelines;
     size_t n_pipelines, cap_pipelines;
     uint64_t fail_allocation, lose_submission, hang_submission; /* test switches: the n-th one */
+    uint64_t fail_asked; /* read again with a new reservation, and counted anew if it has changed */
     uint64_t timeout_ns; /* of a wait for the device; 0: none */
     _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
     bool no_barriers, no_first_barriers; /* test switches, */
