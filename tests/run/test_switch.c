@@ -179,7 +179,7 @@ static void only_what_moves_is_loaded(void **state) {
 
 #ifdef SWITCH_ON_VULKAN
 #define REFUSE "ATSINFER_VK_FAIL_ALLOCATION"
-enum { REFUSED_STEP = 3, N_REFUSED_RUNS = 1 };
+enum { REFUSED_STEP = 1, N_REFUSED_RUNS = 1 };
 #else
 #define REFUSE "ATSINFER_SIM_FAIL_ALLOCATION"
 enum { REFUSED_STEP = TEST_SANITIZED ? 11 : 3, N_REFUSED_RUNS = TEST_SANITIZED ? 1 : 3 };
