@@ -11,10 +11,10 @@ static bool same_shard(const struct executor *a, int i, const struct executor *b
     bool same_range = p->axis == q->axis && p->begin == q->begin && p->end == q->end;
     if (p->device != q->device) return false;
     struct weight_source x = executor_source(a, i), y = executor_source(b, j);
-    return !x.streamed && !y.streamed && x.data == y.data &&
-           (x.data || same_range) && x.dtype == y.dtype &&
-           x.n_rows == y.n_rows && x.n_cols == y.n_cols && x.n_experts == y.n_experts &&
-           x.row_bytes == y.row_bytes && x.matrix_bytes == y.matrix_bytes && x.raw == y.raw;
+    return !x.streamed && !y.streamed && x.data == y.data && (x.data || same_range) &&
+           x.dtype == y.dtype && x.n_rows == y.n_rows && x.n_cols == y.n_cols &&
+           x.n_experts == y.n_experts && x.row_bytes == y.row_bytes &&
+           x.matrix_bytes == y.matrix_bytes && x.raw == y.raw;
 }
 
 /* Shards of a weight are few and stand near each other: each is looked for among those of its
