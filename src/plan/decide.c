@@ -1,8 +1,10 @@
 #include "plan/decide.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-#define PROMPT_PLACES 4 /* places in a prompt at which its chunks are timed */
+#define PROMPT_PLACES 4    /* places in a prompt at which its chunks are timed */
+#define NEAR          1.03 /* of the best by one place: timed at all of them */
 
 static const int chunks[] = {512, 1024, 2048, 4096};
 /* Slots, and bytes of each: at most so many. Small ones leave memory to weights and pass large
@@ -49,9 +51,9 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
 /* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. given: a
  * schedule of the same placement, whose streamed weights they have; or NULL. */
 static void time_prompt(struct arena *arena, const struct items *items,
-                        const struct decide_options *o, const struct schedule *given,
+                        const struct decide_options *o, const struct schedule *given, int n_places,
                         struct decide_way *w) {
-    int n_places = min_int(PROMPT_PLACES, (o->n_prompt + w->n_batch - 1) / w->n_batch);
+    n_places = min_int(n_places, (o->n_prompt + w->n_batch - 1) / w->n_batch);
     double n_tokens = min_int(w->n_batch, o->n_prompt);
     w->prompt_s = w->prompt_serial_s = 0;
     for (int i = 0; i < n_places; i++) {
@@ -76,7 +78,7 @@ static void add_request(const struct decide_options *o, struct decide_way *w) {
 
 /* Decode and prompts with the same weights streamed: none, or what suits either. */
 static void time_one_program(struct arena *arena, const struct items *items,
-                             const struct decide_options *o, struct decide_way *w) {
+                             const struct decide_options *o, int n_places, struct decide_way *w) {
     struct schedule_options decode = decide_schedule_options(o, w, 1, o->depth), nothing = decode;
     struct schedule_options prompt =
         decide_schedule_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
@@ -91,23 +93,28 @@ static void time_one_program(struct arena *arena, const struct items *items,
     for (int k = 0; k < n; k++) {
         struct decide_way one = *w;
         schedule_retime(arena, items, w->placement, &decode, &given[k], &one.decode);
-        time_prompt(arena, items, o, &given[k], &one);
+        time_prompt(arena, items, o, &given[k], n_places, &one);
         add_request(o, &one);
         if (k == 0 || one.request_s < best.request_s) best = one;
     }
     *w = best;
 }
 
-void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
-                 struct decide_way *w) {
+static void time_way(struct arena *arena, const struct items *items, const struct decide_options *o,
+                     int n_places, struct decide_way *w) {
     if (o->one_program) {
-        time_one_program(arena, items, o, w);
+        time_one_program(arena, items, o, n_places, w);
         return;
     }
     struct schedule_options so = decide_schedule_options(o, w, 1, o->depth);
     schedule_solve(arena, items, w->placement, &so, &w->decode);
-    time_prompt(arena, items, o, NULL, w);
+    time_prompt(arena, items, o, NULL, n_places, w);
     add_request(o, w);
+}
+
+void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
+                 struct decide_way *w) {
+    time_way(arena, items, o, PROMPT_PLACES, w);
 }
 
 /* ---- what others do ---- */
@@ -145,21 +152,35 @@ static struct placement *most_layers(struct arena *arena, const struct items *it
     return layers(arena, items, o, fits, last);
 }
 
-static void keep_better(const struct decide_way *w, double most_s, struct decide_way *best) {
-    if (w->prompt_s > most_s) return;
-    if (!best->placement || w->request_s < best->request_s) *best = *w;
+/* The best so far whose prompt is no longer than most_s. */
+struct best {
+    double most_s;
+    struct decide_way *way; /* placement NULL: none */
+};
+
+static bool may_be_best(const struct best *best, const struct decide_way *quickly) {
+    return quickly->prompt_s <= NEAR * best->most_s &&
+           (!best->way->placement || quickly->request_s <= NEAR * best->way->request_s);
+}
+
+static void keep_better(struct arena *arena, const struct items *items,
+                        const struct decide_options *o, struct decide_way *w, struct best *best) {
+    if (!may_be_best(best, w)) return;
+    decide_time(arena, items, o, w);
+    if (w->prompt_s > best->most_s) return;
+    if (!best->way->placement || w->request_s < best->way->request_s) *best->way = *w;
 }
 
 /* With the memory of a way: the CPU alone, the last layers, the first ones. */
 static void try_simple(struct arena *arena, const struct items *items,
-                       const struct decide_options *o, const struct decide_way *way, double most_s,
-                       struct decide_way *best) {
+                       const struct decide_options *o, const struct decide_way *way,
+                       struct best *best) {
     for (int k = 0; k < 3; k++) {
         struct decide_way w = *way;
         w.placement = k == 0 ? layers(arena, items, &o->placement, 0, true)
                              : most_layers(arena, items, &o->placement, way->budget_bytes, k == 1);
-        decide_time(arena, items, o, &w);
-        keep_better(&w, most_s, best);
+        time_way(arena, items, o, 1, &w);
+        keep_better(arena, items, o, &w, best);
     }
 }
 
@@ -201,6 +222,13 @@ static ats_status no_way(const struct decide_options *o) {
                 (double)o->fixed_bytes / 1048576, o->device_bytes / 1048576);
 }
 
+static int by_request(const void *a, const void *b) {
+    const struct decide_way *x = a, *y = b;
+    if (x->request_s < y->request_s || x->request_s > y->request_s)
+        return x->request_s < y->request_s ? -1 : 1;
+    return x->n_batch != y->n_batch ? x->n_batch - y->n_batch : x->n_slots - y->n_slots;
+}
+
 /* The best of one granularity whose prompt is no longer than most_s; out->placement NULL: none. */
 static ats_status best_of(struct arena *arena, const struct items *items,
                           const struct decide_options *o, double most_s, struct decide_way *out) {
@@ -208,17 +236,21 @@ static ats_status best_of(struct arena *arena, const struct items *items,
     int64_t budgets[MAX_WAYS];
     struct placement *placements;
     int n = list_ways(arena, items, o, ways);
+    struct best best = {most_s, out};
     *out = (struct decide_way){0};
     if (n == 0) return no_way(o);
     for (int i = 0; i < n; i++)
         budgets[i] = (int64_t)ways[i].budget_bytes;
     TRY(placement_solve(arena, items, &o->placement, budgets, n, &placements));
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) { /* the most likely first: fewer of the others are timed in full */
         ways[i].placement = &placements[i];
-        decide_time(arena, items, o, &ways[i]);
-        keep_better(&ways[i], most_s, out);
+        time_way(arena, items, o, 1, &ways[i]);
+    }
+    qsort(ways, (size_t)n, sizeof *ways, by_request);
+    for (int i = 0; i < n; i++) {
         bool whole_units = !o->placement.fixed_units;
-        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], most_s, out);
+        keep_better(arena, items, o, &ways[i], &best);
+        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], &best);
     }
     return ATS_OK;
 }

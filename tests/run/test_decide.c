@@ -52,6 +52,15 @@ static void close_problem(struct problem *p) {
     arena_free(&p->arena);
 }
 
+/* Nor are its prompts than those that whole items would have. */
+static void expect_no_slower_prompts(struct problem *p, const struct decide_way *w) {
+    struct decide_options o = p->o;
+    struct decide_way whole;
+    o.placement.granularity = GRANULARITY_TENSOR;
+    TEST_OK(decide(&p->arena, p->items, &o, &whole));
+    assert_true(w->prompt_s <= whole.prompt_s * (1 + 1e-9));
+}
+
 /* What the way streams, and where everything is, as a plan for two devices. */
 static struct plan *plan_of(struct problem *p, const struct decide_way *w, int cpu, int gpu) {
     struct plan *plan = schedule_plan(&p->arena, p->items, w->placement, &w->decode, w->n_slots,
@@ -106,6 +115,7 @@ static void check_problem(const char *shape, const char *machine, double share) 
     for (int n = 1; n <= p.model->hp.n_layers; n += 5)
         for (int last = 0; last < 2; last++)
             expect_no_slower(&p, &w, placement_layers(&p.arena, p.items, o, n, last));
+    expect_no_slower_prompts(&p, &w);
     assert_true((double)w.placement->gpu_bytes + w.work_bytes + w.n_slots * w.slot_bytes <=
                 p.o.device_bytes);
     struct plan *plan = plan_of(&p, &w, 0, 1);
