@@ -129,6 +129,26 @@ static void within_three_percent_of_brute_force(void **state) {
         }
 }
 
+/* What comes in pieces, through slots smaller than it: labels do not know of them, the judge does.
+ */
+static void pieces_are_within_three_percent(void **state) {
+    (void)state;
+    struct rng rng;
+    rng_seed(&rng, 19);
+    double worst = 1;
+    for (int trial = 0; trial < (TEST_SANITIZED ? 8 : 64); trial++) {
+        struct transfer_item items[N];
+        random_items(&rng, trial & 1, 0.5, items, N, MAX_HOST - 2);
+        for (int i = 0; i < N; i++)
+            items[i].n_pieces = 1 + (int)rng_below(&rng, 5);
+        struct transfer_problem p =
+            problem_of(items, N, 1 << trial % 3, trial >> 1 & 1, trial >> 2 & 1);
+        worst = fmax(worst, solve_and_compare(&p));
+    }
+    print_message("in pieces: at most %.4f of brute force\n", worst);
+    assert_true(worst <= 1.03);
+}
+
 static void labels_are_exact_where_nobody_hinders_anybody(void **state) {
     (void)state;
     struct rng rng;
@@ -270,6 +290,7 @@ static void odd_problems_have_answers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(within_three_percent_of_brute_force),
+        cmocka_unit_test(pieces_are_within_three_percent),
         cmocka_unit_test(labels_are_exact_where_nobody_hinders_anybody),
         cmocka_unit_test(the_papers_sum_is_minimised),
         cmocka_unit_test(a_host_range_is_divided_as_s4_says),
