@@ -137,15 +137,16 @@ static ats_status open_devices(ats_engine *e) {
 static ats_status fill_executor_options(ats_engine *e, struct executor_options *out) {
     const ats_options *o = &e->options;
     const struct graph *g = e->model->graph;
-    struct kv_class classes[KV_MAX_CLASSES] = {{.n_pages = 1}}; /* if nothing has a cache */
-    for (int c = 0; c < g->n_kv_classes; c++) {
+    struct kv_class classes[KV_MAX_CLASSES] = {0};
+    const int n_classes = max_int(1, g->n_kv_classes); /* tokens have pages, with a cache or not */
+    for (int c = 0; c < n_classes; c++) {
         int n = kv_pages_needed(g->kv_windows[c], o->n_ctx, o->n_seqs, o->n_batch);
         if (!n)
             return fail(ATS_BAD_ARGUMENT, "%d sessions of %d tokens are too many", o->n_seqs,
                         o->n_ctx);
         classes[c] = (struct kv_class){.window = g->kv_windows[c], .n_pages = n};
     }
-    if (!e->kv) TRY(kv_open(classes, max_int(1, g->n_kv_classes), o->n_ctx, &e->kv));
+    if (!e->kv) TRY(kv_open(classes, n_classes, o->n_ctx, &e->kv));
     int n_states = graph_has_state(g) ? state_slots_needed(o->n_seqs) : 0;
     if (n_states && !e->states) e->states = state_pool_open(n_states);
     struct memory_info memory;
