@@ -6,8 +6,10 @@
 
 dense1b   llama, the shape of Llama-3.2-1B (width 2048, 16 layers, 32 heads and 8 of keys, feed-forward 8192), output
           tied to the embedding: 1.07 billion parameters with SmolLM2's vocabulary
+dense8b   the same of Llama-3.1-8B (4096, 32 layers, heads of 128, 14336); small: 512 wide, 4 layers, to try things
 qwen35    the shape of Qwen3.5-0.8B (width 1024, 24 layers, 18 of them delta nets with 16 heads of 128, 6 with
           gated attention, 8 heads and 2 of keys, 256 wide; feed-forward 3584), output tied: 0.55 billion
+delta     qwen35 without attention: whatever the depth, a token of decode takes the same time
 gptoss1b  gpt-oss in small (width 1024, 10 layers, 32 heads and 4 of keys, windows of 128 in every other layer, YaRN, sinks,
           32 experts of 1024, 4 in use), always as such files are: experts in MXFP4, the rest in Q8_0: 1.15 billion
 moe1b     qwen3moe (width 1024, 12 layers, 16 heads and 4 of keys, 128 wide, 64 experts of 512, 8 in use): 1.37 billion
@@ -36,8 +38,19 @@ BLOCKS = {Q4_0: (18, struct.pack("<e", SIGMA / 4.61)), Q8_0: (34, struct.pack("<
 
 
 def dense1b(vocab):
+    return dense(vocab, 2048, 16, 32, 8, 64, 8192)
+
+
+def dense8b(vocab):
+    return dense(vocab, 4096, 32, 32, 8, 128, 14336)
+
+
+def small(vocab):
+    return dense(vocab, 512, 4, 8, 4, 64, 1536)
+
+
+def dense(vocab, width, layers, heads, kv_heads, head, ffn):
     """Return (metadata, [(name, dims, type)])."""
-    width, layers, heads, kv_heads, head, ffn = 2048, 16, 32, 8, 64, 8192
     meta = {"block_count": layers, "context_length": 16384, "embedding_length": width, "feed_forward_length": ffn,
             "attention.head_count": heads, "attention.head_count_kv": kv_heads,
             "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 500000.0, "rope.dimension_count": head,
@@ -71,9 +84,9 @@ def moe1b(vocab):
     return "qwen3moe", meta, tensors
 
 
-def qwen35(vocab):
+def qwen35(vocab, every=4):
     width, layers, heads, kv_heads, head, ffn = 1024, 24, 8, 2, 256, 3584
-    state, groups, inner, taps, every = 128, 16, 2048, 4, 4
+    state, groups, inner, taps = 128, 16, 2048, 4
     meta = {"block_count": layers, "context_length": 16384, "embedding_length": width, "feed_forward_length": ffn,
             "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": head,
             "attention.value_length": head, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000000.0,
@@ -95,6 +108,10 @@ def qwen35(vocab):
             ("attn_norm", (width,), F32), ("post_attention_norm", (width,), F32), *mixer,
             ("ffn_gate", (width, ffn), F16), ("ffn_up", (width, ffn), F16), ("ffn_down", (ffn, width), F16))]
     return "qwen35", meta, tensors
+
+
+def delta(vocab):
+    return qwen35(vocab, every=1000)
 
 
 def gptoss1b(vocab):
@@ -119,7 +136,7 @@ def gptoss1b(vocab):
     return "gpt-oss", meta, tensors
 
 
-SHAPES = {"dense1b": dense1b, "moe1b": moe1b, "qwen35": qwen35, "gptoss1b": gptoss1b}
+SHAPES = {"dense1b": dense1b, "dense8b": dense8b, "small": small, "moe1b": moe1b, "qwen35": qwen35, "delta": delta, "gptoss1b": gptoss1b}
 OWN_TYPE = {"gptoss1b": "MXFP4"}  # made in it at once
 SUFFIX = {"ssm_a": "", "ssm_dt": ".bias"}  # else .weight, or .bias in place of _bias
 

@@ -193,11 +193,13 @@ class Models(unittest.TestCase):
                          ["blk.1.attn_q.weight", "blk.1.attn_q.bias", "blk.1.ssm_a", "blk.1.ssm_dt.bias"])
 
     def test_every_shape_that_is_made_has_whole_blocks(self):
-        for name in ("dense1b", "moe1b", "qwen35", "gptoss1b"):
+        for name in [n for n in models.SHAPES if n != "tiny"]:
             arch, meta, tensors = models.SHAPES[name](49152)
             self.assertTrue(arch and meta["block_count"] > 0)
             self.assertTrue(all(dims[0] % models.BLOCK == 0 for _, dims, kind in tensors if kind in models.BLOCKS))
             self.assertEqual(len({n for n, _, _ in tensors}), len(tensors))
+        names = [n for n, _, _ in models.SHAPES["delta"](49152)[2]]
+        self.assertFalse([n for n in names if n.endswith(("attn_k", "attn_q"))])
 
     def test_a_file_of_another_kind_is_refused(self):
         with tempfile.NamedTemporaryFile() as f:

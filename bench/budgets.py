@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Prefill and decode of one model with a part of the GPU memory that it wants: ours, and llama.cpp with as many layers as
+fit the same. Called by gpu.sh; rows go to bench/results/gpu.csv (samples.py)."""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import engines
+import machine
+import models
+import plans
+import recipes
+import samples
+
+SHARES = (0.25, 0.5, 0.75, 1.0)
+SPARE = 64  # tokens of context beside the tests'
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--device", default="vulkan0")
+    a.add_argument("--model", default="", help="a GGUF file (default: dense8b in Q4_0, made here)")
+    a.add_argument("--peer", default="", help="the folder of the peer's llama-bench, built for Vulkan")
+    a.add_argument("--tests", default="", help="default: pp512,tg64")
+    a.add_argument("--software", action="store_true", help="a small model and short tests")
+    samples.add_arguments(a, "gpu.csv", 2)
+    o = a.parse_args()
+    o.tests = [engines.parse_test(t) for t in (o.tests or ("pp32,tg8" if o.software else "pp512,tg64")).split(",")]
+    o.no_wait = o.no_wait or o.software
+    samples.set_up(o)
+    return o
+
+
+def model_file(o, folder):
+    if o.model:
+        return pathlib.Path(o.model).resolve()
+    name = "small" if o.software else "dense8b"
+    out = folder / f"{name}-Q4_0.gguf"
+    print(f"making {out.name}", file=sys.stderr, flush=True)
+    models.make(None, name, out, models.Q4_0)
+    return out
+
+
+def memory_wanted(o, path, context):
+    """Bytes of the GPU's memory with everything on it."""
+    run = subprocess.run([o.ours, "plan", "-m", path, "--device", f"cpu,{o.device}", "-ngl", "all", "-c", str(context),
+                          "--json", "--quiet"], capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"the model does not fit: {run.stderr.strip()[-300:]}")
+    return next(d["own_bytes"] for d in json.loads(run.stdout)["devices"] if d["name"] == o.device)
+
+
+def peer_program(o):
+    """Its llama-bench, or None."""
+    places = [pathlib.Path(o.peer) / "llama-bench"] if o.peer else [recipes.default_dir() / "build/llama-vulkan/bin/llama-bench"]
+    found = next((p for p in places if p.exists()), None if o.peer else shutil.which("llama-bench"))
+    if o.peer and not found:
+        raise RuntimeError(f"there is no llama-bench in {o.peer}")
+    if not found:
+        print("llama.cpp's llama-bench is not here (--peer FOLDER): it is left out", file=sys.stderr)
+    return found
+
+
+def ways_of(o, path, test, wanted, model, peer):
+    """{share: [ours, the peer's]}."""
+    threads = len(os.sched_getaffinity(0))
+    out = {}
+    for share in SHARES:
+        mib = -(-int(share * wanted) // 2**20)
+        e = engines.open_ours(o.ours, ["--quiet", "--device", f"cpu,{o.device}", "--vram", str(mib)], "", "")
+        out[share] = [way(f"ours {share:g}", share, e.command(path, threads, [test]), e, test)]
+        if peer:
+            n = max(n for n in range(model.n_layers + 2) if model.share_of(model.as_ngl(n)) <= share + 1e-9)
+            e = engines.Engine("llama.cpp", [peer], "bench")
+            out[share].append(way(f"llama.cpp {share:g}", share, [*e.command(path, threads, [test]), "-ngl", str(n)], e, test))
+    return out
+
+
+def way(name, share, command, engine, test):
+    return samples.Way(name, share, command, lambda out: engine.read(out, "", [test])[0][test])
+
+
+def print_table(o, path, wanted, books, has_peer):
+    names = [str(t) for t in o.tests]
+    print(f"\n{path.name}, tok/s; all of it wants {wanted / 2**20:.0f} MiB of {o.device} (medians; ~: fewer than {o.reps} "
+          "clean samples)\n")
+    peer = [c for n in names for c in (f"llama.cpp {n}", "ratio")] if has_peer else []
+    print("| GPU memory | " + " | ".join([f"ours {n}" for n in names] + peer) + " |\n" + "|---" * (1 + len(names) + len(peer)) + "|")
+    for share in SHARES:
+        cells = [samples.figure(books[t], f"ours {share:g}", o.reps) for t in o.tests]
+        for t in o.tests if has_peer else []:
+            ours, theirs = (books[t].median(f"{e} {share:g}", o.reps) for e in ("ours", "llama.cpp"))
+            cells += [samples.figure(books[t], f"llama.cpp {share:g}", o.reps), f"{ours / theirs:.2f}x" if ours and theirs else "-"]
+        print(f"| {100 * share:.0f}%, {share * wanted / 2**20:.0f} MiB | " + " | ".join(cells) + " |")
+
+
+def main():
+    o = arguments()
+    os.environ.setdefault("GGML_VK_VISIBLE_DEVICES", o.device.removeprefix("vulkan"))
+    host, end = machine.describe(), samples.deadline(o.minutes)
+    print(f"{host['cpu']}, {host['cpus']} CPUs, {o.device}, {machine.git_version()}, {time.strftime('%Y-%m-%d %H:%M')}")
+    with tempfile.TemporaryDirectory() as folder:
+        path, peer = model_file(o, pathlib.Path(folder)), peer_program(o)
+        context = max(t.depth + t.n for t in o.tests) + SPARE
+        wanted = memory_wanted(o, path, context)
+        model = plans.open_model(o.ours, path, o.device, context)
+        books = {}
+        for i, test in enumerate(o.tests):
+            books[test] = samples.Book(o.csv, o.device, path.name, str(test), o.resume)
+            ways = [w for share in ways_of(o, path, test, wanted, model, peer).values() for w in share]
+            now = time.monotonic()
+            samples.take(books[test], ways, o.reps, o.tries, o.limit, now + (end - now) / (len(o.tests) - i))
+        print_table(o, path, wanted, books, bool(peer))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, RuntimeError, ValueError, KeyError, StopIteration) as e:
+        sys.exit(f"budgets: {e!r}" if isinstance(e, (KeyError, StopIteration)) else f"budgets: {e}")
