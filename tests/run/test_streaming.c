@@ -7,6 +7,9 @@
 
 #include "backend/cpu/cpu.h"
 #include "backend/sim/sim.h"
+#ifdef STREAM_ON_VULKAN
+#include "backend/vulkan/vulkan.h"
+#endif
 #include "model/model.h"
 #include "run/executor.h"
 
@@ -134,6 +137,45 @@ static void check_bits(const char *path, int n_slots, bool no_repack) {
     bench_close(&streamed);
     bench_close(&resident);
 }
+
+#ifdef STREAM_ON_VULKAN
+/* Nothing is streamed here: weights of more than an allocation lie in parts. */
+static void parts_of_weights_change_no_bit(void **state) {
+    (void)state;
+    static const int n_tokens[] = {5, 1, N_TOKENS};
+    static const struct {
+        const char *model, *most, *off;
+    } cases[] = {{"quants/Q4_0.gguf", "20000", ""}, /* groups of rows */
+                 {"quants/Q6_K.gguf", "20000", "hostvram"},
+                 {"phi3/phi3-f32.gguf", "20000", "hostvram"},
+                 {"mixtral/mixtral-f32.gguf", "50000", ""}, /* experts */
+                 {"quants/moe-Q4_K_M.gguf", "50000", "hostvram"},
+                 {"gptoss/gptoss-mxfp4.gguf", "20000", ""}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char name[128], path[512];
+        struct bench whole, parts;
+        snprintf(name, sizeof name, "models/%s", cases[i].model);
+        if (!test_shared_path(path, sizeof path, name)) skip();
+        bench_open(&whole, path, 0, open_device(false));
+        setenv("ATSINFER_VK_DISABLE", cases[i].off, 1);
+        setenv("ATSINFER_VK_MAX_PART", cases[i].most, 1);
+        bench_open(&parts, path, 0, open_device(false));
+        setenv("ATSINFER_VK_MAX_PART", "0", 1);
+        setenv("ATSINFER_VK_DISABLE", "", 1);
+        assert_int_equal(vulkan_backend_parts(whole.device), 0);
+        print_message("%s: %d parts more\n", name, vulkan_backend_parts(parts.device));
+        assert_true(vulkan_backend_parts(parts.device) >= 4);
+        for (size_t j = 0; j < COUNT_OF(n_tokens); j++) {
+            const float *want = run_round(&whole, n_tokens[j]);
+            const float *got = run_round(&parts, n_tokens[j]);
+            size_t n = (size_t)n_tokens[j] * (size_t)whole.model->graph->n_vocab;
+            if (memcmp(got, want, n * sizeof *got) != 0) fail_msg("%s: round %zu differs", path, j);
+        }
+        bench_close(&parts);
+        bench_close(&whole);
+    }
+}
+#endif
 
 static void streaming_changes_no_bit(void **state) {
     (void)state;
@@ -316,6 +358,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streaming_changes_no_bit),
 #ifdef STREAM_ON_VULKAN
+        cmocka_unit_test(parts_of_weights_change_no_bit),
         cmocka_unit_test(memory_that_cannot_be_pinned_changes_no_bit),
         cmocka_unit_test(each_refused_allocation_is_said_or_made_up_for),
 #endif

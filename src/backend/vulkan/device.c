@@ -111,6 +111,8 @@ static void read_properties(const struct vk_instance *i, const struct extensions
     g->max_range = all.properties.limits.maxStorageBufferRange;
     uint64_t range = vk_switch("ATSINFER_VK_MAX_RANGE");
     if (range && range < g->max_range) g->max_range = range;
+    uint64_t part = vk_switch("ATSINFER_VK_MAX_PART");
+    g->max_part = part && part < g->max_allocation ? part : g->max_allocation;
     if (all.properties.apiVersion < VK_API_VERSION_1_2) g->lacks = "its driver is older than 1.2";
 }
 

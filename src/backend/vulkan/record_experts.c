@@ -181,21 +181,30 @@ struct window {
 static ats_status bias_view(const struct vulkan *v, const struct backend_weight *bias,
                             struct window *w) {
     size_t bytes = (size_t)(w->end - w->begin - 1) * bias->matrix_bytes + bias->unit_bytes;
-    return vk_view_open(v, bias->block, bias->offset + (size_t)w->begin * bias->matrix_bytes, bytes,
-                        bias->s.name, &w->bias);
+    struct vk_part part;
+    vk_weight_at(bias, (size_t)w->begin * bias->matrix_bytes, &part);
+    return vk_view_open(v, part.block, part.offset, bytes, bias->s.name, &w->bias);
+}
+
+/* Matrices from number `begin` on that a binding shows: of one part, and not too many bytes. */
+static size_t most_matrices(const struct vulkan *v, const struct backend_weight *w, int begin,
+                            struct vk_part *part) {
+    size_t left = vk_weight_at(w, (size_t)begin * w->matrix_bytes, part);
+    return min_size(left, (size_t)v->gpu.max_range) / w->matrix_bytes;
 }
 
 /* The window that begins at w's expert and row. */
 static ats_status open_window(const struct pass *q, int which, struct window *w) {
     const struct vulkan *v = q->b->v;
     const struct backend_weight *m = q->s->experts[which], *bias = q->s->expert_biases[which];
-    size_t most = v->gpu.max_range / m->matrix_bytes;
-    if (bias) most = min_size(most, v->gpu.max_range / bias->matrix_bytes);
+    struct vk_part part, bias_part;
+    size_t most = most_matrices(v, m, w->begin, &part);
+    if (bias) most = min_size(most, most_matrices(v, bias, w->begin, &bias_part));
     if (w->row_begin == 0 && most > 0) {
         w->end = (int)min_size((size_t)n_experts(q), (size_t)w->begin + most);
         w->row_end = m->s.n_rows;
-        TRY(vk_view_open(v, m->block, m->offset + (size_t)w->begin * m->matrix_bytes,
-                         (size_t)(w->end - w->begin) * m->matrix_bytes, m->s.name, &w->weights));
+        TRY(vk_view_open(v, part.block, part.offset, (size_t)(w->end - w->begin) * m->matrix_bytes,
+                         m->s.name, &w->weights));
     } else {
         w->end = w->begin + 1;
         TRY(vk_weight_window(v, m, w->begin, w->row_begin, &w->weights, &w->row_end));

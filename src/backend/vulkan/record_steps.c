@@ -14,11 +14,13 @@ ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight 
     if (units == 0)
         return fail(ATS_UNSUPPORTED, "%s: rows of %s are larger than a shader sees (%llu bytes)",
                     v->name, w->s.name, (unsigned long long)v->gpu.max_range);
-    *end = (int)min_size((size_t)w->s.n_rows, (size_t)begin + units * unit_rows);
+    struct vk_part part;
     size_t from = (size_t)begin / unit_rows * w->unit_bytes;
-    size_t offset = w->offset + (size_t)matrix * w->matrix_bytes;
+    size_t left = vk_weight_at(w, (size_t)matrix * w->matrix_bytes + from, &part);
+    units = min_size(units, left / w->unit_bytes);
+    *end = (int)min_size((size_t)w->s.n_rows, (size_t)begin + units * unit_rows);
     size_t to = ((size_t)*end + unit_rows - 1) / unit_rows * w->unit_bytes;
-    return vk_view_open(v, w->block, offset + from, to - from, w->s.name, view);
+    return vk_view_open(v, part.block, part.offset, to - from, w->s.name, view);
 }
 
 ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,

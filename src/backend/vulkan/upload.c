@@ -20,8 +20,22 @@ static struct backend_weight weight_shape(const struct weight_source *s) {
         w.matrix_bytes = w.unit_bytes * (size_t)s->n_rows;
     }
     w.matrix_bytes = round_up(w.matrix_bytes, PACK_ALIGN);
-    w.bytes = w.matrix_bytes * (size_t)weight_matrices(s);
+    w.bytes = w.part_bytes = w.matrix_bytes * (size_t)weight_matrices(s);
     return w;
+}
+
+/* So many bytes that one allocation takes them, if experts or groups of rows do. */
+static size_t choose_part(const struct vulkan *v, const struct backend_weight *w) {
+    size_t most = (size_t)v->gpu.max_part, step = w->unit_bytes * (w->packed ? 1 : PACK_ROWS);
+    if (weight_matrices(&w->s) > 1) step = w->matrix_bytes;
+    return w->bytes <= most || step > most ? w->bytes : most / step * step;
+}
+
+size_t vk_weight_at(const struct backend_weight *w, size_t at, struct vk_part *out) {
+    size_t part = at / w->part_bytes, begin = part * w->part_bytes;
+    *out = part ? w->rest[part - 1] : (struct vk_part){w->block, w->offset};
+    out->offset += at - begin;
+    return min_size(w->bytes, begin + w->part_bytes) - at;
 }
 
 int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source) {
@@ -32,17 +46,16 @@ int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source) {
 /* Large weights have a block of their own: nothing of it is left over. Small ones share, and fill
  * what others left. */
 static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place where,
-                        const struct backend_weight *w, const struct vk_block **out,
-                        size_t *offset) {
+                        const char *name, size_t bytes, struct vk_part *out) {
     struct vk_block *block = *list;
-    while (block && !ranges_take(&block->ranges, w->bytes, offset))
+    while (block && !ranges_take(&block->ranges, bytes, &out->offset))
         block = block->next;
     if (!block) {
         block = xcalloc(1, sizeof *block);
         size_t shared = min_size(VK_BLOCK_BYTES, (size_t)v->gpu.max_allocation);
-        size_t bytes = w->bytes < VK_BLOCK_BYTES / 8 ? shared : w->bytes;
-        ats_status status = where == PLACE_HOST ? vk_home_open(v, bytes, w->s.name, block)
-                                                : vk_block_open(v, bytes, where, w->s.name, block);
+        size_t whole = bytes < VK_BLOCK_BYTES / 8 ? shared : bytes;
+        ats_status status = where == PLACE_HOST ? vk_home_open(v, whole, name, block)
+                                                : vk_block_open(v, whole, where, name, block);
         if (status != ATS_OK) {
             free(block);
             return status;
@@ -50,10 +63,10 @@ static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place 
         block->next = *list;
         *list = block;
         ranges_open(&block->ranges, block->bytes);
-        bool fits = ranges_take(&block->ranges, w->bytes, offset);
+        bool fits = ranges_take(&block->ranges, bytes, &out->offset);
         REQUIRE(fits);
     }
-    *out = block;
+    out->block = block;
     return ATS_OK;
 }
 
@@ -71,6 +84,47 @@ static void give_back(struct vulkan *v, struct vk_block **list, const struct vk_
     vk_idle(v);
     vk_block_close(v, own);
     free(own);
+}
+
+static size_t count_parts(const struct backend_weight *w) {
+    return (w->bytes + w->part_bytes - 1) / w->part_bytes;
+}
+
+/* Bytes that part i takes of a block: the next weight starts on PACK_ALIGN. */
+static size_t part_room(const struct backend_weight *w, size_t i) {
+    return round_up(min_size(w->part_bytes, w->bytes - i * w->part_bytes), PACK_ALIGN);
+}
+
+/* The first n parts of a weight in the device's memory. */
+static void give_parts_back(struct vulkan *v, struct backend_weight *w, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct vk_part part;
+        vk_weight_at(w, i * w->part_bytes, &part);
+        give_back(v, &v->weights, part.block, part.offset, part_room(w, i));
+    }
+    free(w->rest);
+    w->rest = NULL;
+}
+
+/* In the device's memory, all parts or none. */
+static ats_status place_parts(struct vulkan *v, struct backend_weight *w) {
+    w->part_bytes = choose_part(v, w);
+    size_t n = count_parts(w);
+    w->rest = n > 1 ? xcalloc(n - 1, sizeof *w->rest) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct vk_part part;
+        ats_status status = place(v, &v->weights, PLACE_DEVICE, w->s.name, part_room(w, i), &part);
+        if (status != ATS_OK) {
+            give_parts_back(v, w, i);
+            return status;
+        }
+        if (i)
+            w->rest[i - 1] = part;
+        else
+            w->block = part.block, w->offset = part.offset;
+    }
+    v->n_parts += (int)n - 1;
+    return ATS_OK;
 }
 
 /* Units [begin, end) of a matrix as they are to lie, at `out`. */
@@ -96,9 +150,13 @@ static int count_units(const struct backend_weight *w) {
 
 /* What the staging block holds goes to its place. */
 static ats_status flush(struct vulkan *v, const struct backend_weight *w, size_t from, size_t to) {
-    VkBufferCopy region = {.dstOffset = w->offset + from, .size = to - from};
-    if (from == to) return ATS_OK;
-    return vk_copy_now(v, v->staging.buffer, w->block->buffer, &region, 1);
+    for (size_t at = from, n; at < to; at += n) {
+        struct vk_part part;
+        n = min_size(vk_weight_at(w, at, &part), to - at);
+        VkBufferCopy region = {.srcOffset = at - from, .dstOffset = part.offset, .size = n};
+        TRY(vk_copy_now(v, v->staging.buffer, part.block->buffer, &region, 1));
+    }
+    return ATS_OK;
 }
 
 /* Matrices one after the other through the staging block, as much at a time as it takes. */
@@ -126,17 +184,59 @@ static ats_status upload_staged(struct vulkan *v, const struct backend_weight *w
     return flush(v, w, from, to);
 }
 
-static void lay_out_all(const struct backend_weight *w, const struct weight_source *s,
-                        uint8_t *out) {
+/* At `out`, where they stand together. */
+static void lay_out_whole(const struct backend_weight *w, const struct weight_source *s,
+                          uint8_t *out) {
     for (int m = 0; m < weight_matrices(s); m++)
         lay_out(w, s, m, 0, count_units(w), out + (size_t)m * w->matrix_bytes);
+}
+
+/* Through the eyes of the host, which reaches every part. */
+static void lay_out_mapped(const struct backend_weight *w, const struct weight_source *s) {
+    int n = count_units(w), at_once;
+    for (int m = 0; m < weight_matrices(s); m++)
+        for (int begin = 0; begin < n; begin += at_once) {
+            size_t at = (size_t)m * w->matrix_bytes + (size_t)begin * w->unit_bytes;
+            struct vk_part part;
+            size_t left = vk_weight_at(w, at, &part);
+            at_once = (int)min_size(left / w->unit_bytes, (size_t)(n - begin));
+            lay_out(w, s, m, begin, begin + at_once, part.block->mapped + part.offset);
+        }
 }
 
 static ats_status upload(struct vulkan *v, const struct backend_weight *w,
                          const struct weight_source *s) {
     if (!w->block->mapped) return upload_staged(v, w, s);
-    lay_out_all(w, s, w->block->mapped + w->offset);
+    lay_out_mapped(w, s);
     return ATS_OK;
+}
+
+/* A slot's, with a home in host memory. */
+static ats_status load_streamed(struct vulkan *v, struct backend_weight *w,
+                                const struct weight_source *source) {
+    struct vk_slot *slot = &v->slots[source->slot];
+    struct vk_part home;
+    TRY(place(v, &v->streamed, PLACE_HOST, w->s.name, w->bytes, &home));
+    w->host = home.block;
+    w->host_offset = home.offset;
+    ats_status status = w->host->buffer ? ATS_OK : vk_slot_stage(v, slot);
+    if (status != ATS_OK) {
+        give_back(v, &v->streamed, w->host, w->host_offset, w->bytes);
+        return status;
+    }
+    if (!w->host->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w->bytes;
+    lay_out_whole(w, source, w->host->mapped + w->host_offset);
+    w->block = &slot->block;
+    w->offset = (size_t)source->slot_offset;
+    return ATS_OK;
+}
+
+static ats_status load_resident(struct vulkan *v, struct backend_weight *w,
+                                const struct weight_source *source) {
+    TRY(place_parts(v, w));
+    ats_status status = upload(v, w, source);
+    if (status != ATS_OK) give_parts_back(v, w, count_parts(w));
+    return status;
 }
 
 ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
@@ -144,26 +244,7 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
     struct vulkan *v = vulkan_of(b);
     *out = NULL;
     struct backend_weight w = weight_shape(source);
-    if (source->streamed) {
-        TRY(place(v, &v->streamed, PLACE_HOST, &w, &w.host, &w.host_offset));
-        ats_status status = ATS_OK;
-        if (!w.host->buffer) status = vk_slot_stage(v, &v->slots[source->slot]);
-        if (status != ATS_OK) {
-            give_back(v, &v->streamed, w.host, w.host_offset, w.bytes);
-            return status;
-        }
-        if (!w.host->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w.bytes;
-        lay_out_all(&w, source, w.host->mapped + w.host_offset);
-        w.block = &v->slots[source->slot].block;
-        w.offset = (size_t)source->slot_offset;
-    } else {
-        TRY(place(v, &v->weights, PLACE_DEVICE, &w, &w.block, &w.offset));
-        ats_status status = upload(v, &w, source);
-        if (status != ATS_OK) {
-            give_back(v, &v->weights, w.block, w.offset, w.bytes);
-            return status;
-        }
-    }
+    TRY(source->streamed ? load_streamed(v, &w, source) : load_resident(v, &w, source));
     *out = xmalloc(sizeof w);
     **out = w;
     return ATS_OK;
@@ -176,7 +257,7 @@ void vk_weight_free(struct backend *b, struct backend_weight *w) {
     if (w->host)
         give_back(v, &v->streamed, w->host, w->host_offset, w->bytes);
     else
-        give_back(v, &v->weights, w->block, w->offset, w->bytes);
+        give_parts_back(v, w, count_parts(w));
     free(w);
 }
 

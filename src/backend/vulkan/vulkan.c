@@ -659,6 +659,10 @@ int vulkan_backend_windows(struct backend *b) {
     return vulkan_of(b)->n_windows;
 }
 
+int vulkan_backend_parts(struct backend *b) {
+    return vulkan_of(b)->n_parts;
+}
+
 /* ---- the list ---- */
 
 static void describe(const struct vk_gpu *g, int index, struct backend_device_info *out) {

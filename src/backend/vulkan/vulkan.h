@@ -13,6 +13,9 @@ int64_t vulkan_backend_cached(struct backend *b);
 unsigned vulkan_backend_verdict(struct backend *b);
 /* For tests: how many windows of lines values were cut into so far, since a shader sees less. */
 int vulkan_backend_windows(struct backend *b);
+/* For tests: how many parts weights were cut into beyond their first, as one allocation takes less
+ * (ATSINFER_VK_MAX_PART bytes). */
+int vulkan_backend_parts(struct backend *b);
 /* Fills at most max entries; returns how many devices there are. If Vulkan is not there: 0, and the
  * reason is this thread's error text. */
 int vulkan_backend_list(struct backend_device_info *out, int max);

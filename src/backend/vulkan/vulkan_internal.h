@@ -54,6 +54,7 @@ struct vk_gpu {
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
     uint32_t subgroup;
     uint64_t import_align, max_range, max_allocation;
+    uint64_t max_part;       /* of a weight: max_allocation, or less for tests */
     uint32_t timestamp_bits; /* that count; 0: its queue has no clock */
     bool calibrated;         /* which can be read together with the host's */
     bool copy_stamps;        /* copies can be timed: their queue has that clock too */
@@ -95,10 +96,19 @@ struct vk_view {
     int32_t word; /* where its first element stands behind offset, in words of 4 bytes */
 };
 
+/* Bytes of a weight that lie together. */
+struct vk_part {
+    const struct vk_block *block;
+    size_t offset;
+};
 struct backend_weight {
     struct weight_source s; /* data is gone */
     const struct vk_block *block;
     size_t offset, bytes;
+    /* What is larger than an allocation lies in parts of part_bytes, the first of them at offset:
+     * whole experts, or of one matrix whole groups of rows. Streamed weights are whole. */
+    size_t part_bytes;
+    struct vk_part *rest; /* parts from the second on, owned; NULL: there is one */
     bool packed;
     size_t unit_bytes;           /* a group of 16 rows, or a row */
     size_t matrix_bytes;         /* from expert to expert */
@@ -337,6 +347,7 @@ struct vulkan {
     struct vk_grid grids[VK_MAX_GRIDS];
     int n_grids;
     int n_windows; /* dispatches of some lines of a value only, for tests */
+    int n_parts;   /* beyond the first of weights, for tests */
     struct vk_rope {
         int n_rot;
         float magnitude, inv_freq[VK_MAX_HEAD_DIM / 2];
@@ -423,6 +434,8 @@ void vk_cache_open(struct vulkan *v);
 void vk_cache_close(struct vulkan *v);
 
 /* upload.c */
+/* Where byte `at` of a weight lies; returns how many there are from there on in its part. */
+size_t vk_weight_at(const struct backend_weight *w, size_t at, struct vk_part *out);
 int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source);
 ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
                           struct backend_weight **out);
