@@ -103,6 +103,9 @@ double items_experts_in_use(const double *p, int n, double n_tokens, double rate
  * was each by itself. */
 double items_start_time(const struct items *items, int op, enum side side);
 
+/* From this share of a layer's experts on it hardly matters which are in use: all are. */
+#define ITEMS_MOST_EXPERTS 0.9
+
 /* Seconds of a device change of so many floats a token: up, down, both ways. */
 double items_up_time(const struct items *items, double n_tokens, double width);
 double items_down_time(const struct items *items, double n_tokens, double width);

@@ -87,7 +87,8 @@ static double experts_split(const struct items *items, int block, const struct t
     double lines = term_lines(items, b->first, t);
     int n = (int)fmin(round(in_use), MAX_HITS + 1);
     *no_miss = share >= 1 ? 1 : 0;
-    if (share <= 0 || share >= 1 || n > MAX_HITS)
+    bool chance = n <= MAX_HITS && in_use < ITEMS_MOST_EXPERTS * items->items[b->first].n_experts;
+    if (share <= 0 || share >= 1 || !chance)
         return fmax(items_experts_time(items, b->first, SIDE_GPU, lines, in_use, share),
                     items_experts_time(items, b->first, SIDE_CPU, lines, in_use, 1 - share));
     binomial(n, share, probability);

@@ -4,8 +4,6 @@
 
 #include "plan/placement_internal.h"
 
-/* Experts in use: above this share of them all are copied, and nothing waits for the choice. */
-#define MOST_EXPERTS 0.9
 /* Parts into which experts that a round chose, or a block, may be streamed at most. */
 #define MAX_UNITS 32
 /* What is larger passes through a slot in pieces. */
@@ -62,7 +60,7 @@ static bool chosen_late(const struct chain *c, int i) {
     if (item->n_experts == 0 || c->o->whole_experts) return false;
     double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
                                          c->items->repeat_rate);
-    return in_use < MOST_EXPERTS * item->n_experts;
+    return in_use < ITEMS_MOST_EXPERTS * item->n_experts;
 }
 
 /* Adds item i's share to the entry and its seconds of the copy engine. */
@@ -150,7 +148,11 @@ static void add_divided(struct chain *c, int block) {
     double longer = choices_split_time(c->items, block, &c->term, c->p->units[block],
                                        c->p->residents[block], &no_miss);
     double *most = t->base.cpu_s >= t->base.gpu_s ? &t->base.cpu_s : &t->base.gpu_s;
-    *most = fmax(*most, longer);
+    /* where both work in one memory the longer gets the speed that the other leaves */
+    double chance_s = shared(c) ? 0 : fmax(0, longer - *most);
+    *most += chance_s;
+    /* the less the CPU has, the less depends on chance */
+    if (most == &t->base.gpu_s) t->streamed_s = fmax(0, t->streamed_s - chance_s);
     if (can_stream(c, b->first, b->n))
         t->n_units = min_int(MAX_UNITS, b->n_units - c->p->units[block]);
 }

@@ -131,6 +131,10 @@ static void read_entry(const struct items *items, const struct placement *p,
     for (int i = e->first; i < e->first + e->n; i++)
         bytes += (double)items->items[i].weight_bytes;
     int n = slot_bytes > 0 ? (int)ceil(part * host * bytes / slot_bytes) : 1;
+    if (items->items[e->first].n_experts > 0 && n > 1) { /* whole ones */
+        double one = floor(fmax(1, slot_bytes * all / bytes));
+        n = (int)ceil(part * host * all / one);
+    }
     n = max_int(1, min_int(n, PLAN_MAX_PARTS - 2));
     for (int i = e->first; i < e->first + e->n; i++) {
         struct streamed *to = &out[i];

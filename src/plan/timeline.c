@@ -159,7 +159,7 @@ static bool run_item(struct run *q, enum timeline_place from, int copy, double l
     q->gpu_left = item->gpu_s;
     int n = pieces(item), begun = 0, freed = 0; /* pieces computed or being so; computed */
     for (;;) {
-        while (q->gpu_left <= 0 && begun < n && (freed < begun || q->n_arrived > copy + begun)) {
+        while (q->gpu_left <= 0 && (freed < begun || (begun < n && q->n_arrived > copy + begun))) {
             if (freed < begun) {
                 freed++, q->n_used++;
                 start_copy(q);
@@ -172,7 +172,6 @@ static bool run_item(struct run *q, enum timeline_place from, int copy, double l
         if (q->now > limit_s || !advance(q)) return false;
     }
     if (span) span->end_s = q->now;
-    q->n_used += n > 0;
     return q->now <= limit_s;
 }
 

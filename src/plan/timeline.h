@@ -24,8 +24,7 @@ struct timeline_item {
     double streamed_s; /* of what comes through the slot, after gpu_s */
     double copy_s;     /* of the copy engine, alone */
     /* What is copied comes in so many pieces of equal size, one after the other, each through a
-     * slot of its own that is free when the device has computed the piece; of the last one when the
-     * item ends. 0 is 1. */
+     * slot of its own that is free when the device has computed the piece. 0 is 1. */
     int n_pieces;
     /* What entering the item costs: from the CPU to the GPU or both, from both to the GPU; from the
      * GPU to the CPU or both, from both to the CPU; from both to both. */

@@ -27,6 +27,7 @@ struct rehearsing {
     struct executor *executor;
     struct trace *trace;
     int32_t *tokens, *positions, *pages; /* pages: (n_ctx / 64 + 2) */
+    int round;
 };
 
 struct rehearsal_options rehearsal_options_default(const struct graph *g, int n_tokens, int depth,
@@ -53,15 +54,15 @@ static double use_before(const struct items *items, const struct item *item, dou
 
 /* The share of the experts in use that a part has: drawn for each of them, the same for all parts
  * of the operator in a round. */
-static double experts_share(const struct items *items, const struct item *item,
-                            const struct step *step, const struct round *round, double n_tokens,
-                            double in_use) {
+static double experts_share(const struct rehearsing *r, const struct item *item,
+                            const struct step *step, double n_tokens, double in_use) {
+    const struct items *items = r->items;
     double begin = use_before(items, item, n_tokens, step->expert_begin, in_use);
     double end = use_before(items, item, n_tokens, step->expert_end, in_use);
     int n = (int)fmin(floor(in_use + 0.5), MAX_DRAWN + 1), n_hits = 0;
     struct rng rng;
-    if (n > MAX_DRAWN) return end - begin;
-    rng_seed(&rng, (uint64_t)round->positions[0] << 32 | (uint64_t)item->op);
+    if (n > MAX_DRAWN || in_use >= ITEMS_MOST_EXPERTS * item->n_experts) return end - begin;
+    rng_seed(&rng, (uint64_t)r->round << 32 | (uint64_t)item->op);
     for (int i = 0; i < n; i++) {
         double u = rng_unit(&rng);
         n_hits += u >= begin && u < end;
@@ -81,7 +82,7 @@ static double item_s(const struct rehearsing *r, int index, enum side side, cons
         double in_use =
             items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
         if (step->expert_end - step->expert_begin < item->n_experts)
-            share = experts_share(items, item, step, round, n_tokens, in_use);
+            share = experts_share(r, item, step, n_tokens, in_use);
         double s = items_experts_time(items, index, side, n_tokens, in_use, share);
         return share > 0 ? s - small_s : 0;
     }
@@ -242,6 +243,7 @@ static ats_status run_round(struct rehearsing *r, int index) {
                                 .n_runs = 1,
                                 .rows = &row,
                                 .n_rows = 1};
+    r->round = index;
     bool traced = r->trace && index >= o->n_warm;
     if (traced) executor_set_timed(r->executor, true);
     TRY(executor_run(r->executor, &round, &logits));

@@ -195,7 +195,7 @@ static double recurrence(const struct timeline_item *items, int n, int n_slots) 
         double gpu = begin + x->gpu_s;
         if (x->streamed) gpu = fmax(gpu, arrived) + x->streamed_s;
         t = fmax(begin + x->cpu_s, gpu);
-        if (x->streamed) freed[copies++] = t;
+        if (x->streamed) freed[copies++] = gpu;
         from = x->place;
     }
     return t;
@@ -221,7 +221,7 @@ struct ticker {
     const struct timeline_machine *m;
     int item, copy_item, begun, arrived, used;
     double switch_left, cpu_left, gpu_left, copy_left;
-    bool entered, began, pending;
+    bool entered, began, pending, holds; /* holds: the item its slot */
 };
 
 /* Copies of this round, then of the next. */
@@ -244,11 +244,12 @@ static bool tick_item(struct ticker *k, enum timeline_place *from, int *number) 
     if (!k->entered) k->switch_left = entering(x, *from), k->entered = true;
     if (k->switch_left > 0) return false;
     if (!k->began) k->cpu_left = x->cpu_s, k->gpu_left = x->gpu_s, k->pending = x->streamed;
+    if (!k->began) k->holds = x->streamed;
     k->began = true;
     if (k->pending && k->gpu_left <= 0 && k->arrived > *number)
         k->gpu_left = x->streamed_s, k->pending = false;
+    if (k->holds && k->gpu_left <= 0 && !k->pending) k->used++, ++*number, k->holds = false;
     if (k->cpu_left > 0 || k->gpu_left > 0 || k->pending) return false;
-    if (x->streamed) k->used++, ++*number;
     *from = x->place;
     k->item++;
     k->entered = k->began = false;
