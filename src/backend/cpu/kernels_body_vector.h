@@ -20,7 +20,7 @@ ALWAYS_INLINE vf kv_load(enum kv_type type, const uint8_t *row, int c, int n) {
         return n < LANES ? vf_load_f16_part(p, n) : vf_load_f16(p);
     }
     const struct block_q8_0 *block = (const struct block_q8_0 *)(const void *)row + c / QK_SMALL;
-    return vf_mul(vf_load_s8(block->qs + c % QK_SMALL), vf_set1(half_to_float(block->d)));
+    return vf_mul(vf_load_s8(block->qs + c % QK_SMALL), vf_set1_f16(block->d));
 }
 
 struct values {
@@ -90,7 +90,8 @@ ALWAYS_INLINE void values_columns(enum kv_type type, const struct values *a, int
     }
 }
 
-ALWAYS_INLINE void attn_values(enum kv_type type, const struct values *a, int n_q, int head_dim) {
+ALWAYS_INLINE void values_queries(enum kv_type type, const struct values *a, int n_q,
+                                  int head_dim) {
     int j = 0;
     for (; j + VALUE_QUERIES <= n_q; j += VALUE_QUERIES)
         values_columns(type, a, j, VALUE_QUERIES, head_dim);
@@ -101,6 +102,46 @@ ALWAYS_INLINE void attn_values(enum kv_type type, const struct values *a, int n_
     } else if (n_q - j == 1) {
         values_columns(type, a, j, 1, head_dim);
     }
+}
+
+#define VALUE_PANEL_KEYS 64
+#define VALUE_PANEL_COLS (VALUE_VECTORS * LANES)
+
+/* Many queries share the floats that values become, some columns of some keys at a time. */
+static __attribute__((noinline)) void values_of_panel(const struct values *a, int n_q, int cols) {
+    values_queries(KV_F32, a, n_q, cols);
+}
+ALWAYS_INLINE void values_many(enum kv_type type, const struct values *a, int n_q, int head_dim) {
+    float panel[VALUE_PANEL_KEYS * VALUE_PANEL_COLS];
+    for (int first = 0; first < a->n_keys; first += VALUE_PANEL_KEYS) {
+        const int n_keys = min_int(VALUE_PANEL_KEYS, a->n_keys - first);
+        for (int c = 0; c < head_dim; c += VALUE_PANEL_COLS) {
+            const int cols = min_int(VALUE_PANEL_COLS, head_dim - c);
+            for (int key = 0; key < n_keys; key++) {
+                const uint8_t *row = a->v + (size_t)(first + key) * a->row_bytes;
+                float *to = panel + key * VALUE_PANEL_COLS;
+                int i = 0;
+                for (; i + LANES <= cols; i += LANES)
+                    vf_store(to + i, kv_load(type, row, c + i, LANES));
+                if (i < cols) vf_store_part(to + i, kv_load(type, row, c + i, cols - i), cols - i);
+            }
+            const struct values part = {.p = a->p + first,
+                                        .p_stride = a->p_stride,
+                                        .v = (const uint8_t *)(const void *)panel,
+                                        .row_bytes = VALUE_PANEL_COLS * sizeof *panel,
+                                        .n_keys = n_keys,
+                                        .acc = a->acc + c,
+                                        .acc_stride = a->acc_stride};
+            values_of_panel(&part, n_q, cols);
+        }
+    }
+}
+
+ALWAYS_INLINE void attn_values(enum kv_type type, const struct values *a, int n_q, int head_dim) {
+    if (type == KV_Q8_0 && n_q > 2 * VALUE_QUERIES && !a->next)
+        values_many(type, a, n_q, head_dim);
+    else
+        values_queries(type, a, n_q, head_dim);
 }
 
 #define ATTN_VALUES(lower, upper)                                                                  \

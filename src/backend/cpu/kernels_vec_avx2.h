@@ -168,6 +168,10 @@ ALWAYS_INLINE vf vf_from_low_half(vi v) {
 ALWAYS_INLINE vf vf_load_f16(const uint16_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
 }
+/* A half in every lane. */
+ALWAYS_INLINE vf vf_set1_f16(uint16_t half) {
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)half));
+}
 ALWAYS_INLINE vf vf_load_f16_part(const uint16_t *p, int n) {
     uint16_t stage[LANES] = {0};
     __builtin_memcpy(stage, p, (size_t)n * sizeof *p);

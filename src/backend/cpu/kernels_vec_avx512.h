@@ -174,6 +174,10 @@ ALWAYS_INLINE vf vf_from_low_half(vi v) {
 ALWAYS_INLINE vf vf_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
 }
+/* A half in every lane. */
+ALWAYS_INLINE vf vf_set1_f16(uint16_t half) {
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)half));
+}
 ALWAYS_INLINE vf vf_load_f16_part(const uint16_t *p, int n) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(n), p));
 }

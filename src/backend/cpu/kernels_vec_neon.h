@@ -166,6 +166,10 @@ ALWAYS_INLINE vf vf_from_low_half(vi v) {
 ALWAYS_INLINE vf vf_load_f16(const uint16_t *p) {
     return float_from_halves(vld1_u16(p));
 }
+/* A half in every lane. */
+ALWAYS_INLINE vf vf_set1_f16(uint16_t half) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half)));
+}
 ALWAYS_INLINE vf vf_load_f16_part(const uint16_t *p, int n) {
     uint16_t stage[LANES] = {0};
     __builtin_memcpy(stage, p, (size_t)n * sizeof *p);
