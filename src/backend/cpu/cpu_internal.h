@@ -196,6 +196,10 @@ bool cpu_fetch_step(void *fetch);
 const uint8_t *cpu_fetch_then(const struct cpu *c, const struct matrix_rows *now,
                               const struct matrix_rows *then, int n_lines);
 
+/* What a phase consists of, and the weights of its norm. They leave the caches from round to round
+ * while weights go by, and are asked for in the phase before. */
+void cpu_fetch_phase(const struct cpu *c, const struct phase *p);
+
 /* exec.c: the segment, on the pool. */
 void cpu_run_segment(struct cpu *c, struct backend_segment *s, const struct round *round);
 void cpu_run_sum(const struct cpu *c, const struct step *s, int line, int begin, int end);

@@ -170,10 +170,12 @@ static void wait_for_others(const struct cpu_run *r, const struct phase *p, int 
 
 static void run_phases(void *arg, int thread, int n_threads) {
     struct cpu_run *r = arg;
+    const struct phase *end = r->segment->phases + r->segment->n_phases;
     for (size_t i = 0; i < r->segment->n_phases; i++) {
         const struct phase *p = &r->segment->phases[i];
         if (p->kind == PHASE_ATTN_MERGE && !cpu_attn_must_merge(r->round)) continue;
         if (p->barrier) wait_for_others(r, p, thread, n_threads);
+        if (r->round->n_tokens <= SMALL_LINES && end - p > 1) cpu_fetch_phase(r->cpu, p + 1);
         switch (p->kind) {
         case PHASE_ROPE_TABLE:
             run_rope_table(r, thread, n_threads);

@@ -6,6 +6,7 @@
 #define FETCH_GROUPS 4                   /* that products of one token take side by side */
 #define FETCH_STEP   1024                /* bytes of each of them at a time */
 #define FETCH_FIRST  2048                /* bytes of each that cpu_fetch_then asks for */
+#define FETCH_NORM   8192                /* bytes of a norm's weights */
 #define FETCH_LIMIT  ((size_t)192 << 10) /* well below a second-level cache */
 
 void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
@@ -52,4 +53,26 @@ const uint8_t *cpu_fetch_then(const struct cpu *c, const struct matrix_rows *now
     for (size_t done = 0; done < FETCH_FIRST && cpu_fetch_step(&f); done += FETCH_STEP)
         ;
     return NULL;
+}
+
+static void fetch_step(const struct step *s) {
+    if (!s) return;
+    fetch_lines((const uint8_t *)s, sizeof *s);
+    if (s->op) fetch_lines((const uint8_t *)s->op, sizeof *s->op);
+    if (s->weight) fetch_lines((const uint8_t *)s->weight, sizeof *s->weight);
+}
+
+void cpu_fetch_phase(const struct cpu *c, const struct phase *p) {
+    const struct products *products = &p->products;
+    const struct step *norm = products->norm ? products->norm : p->step;
+    if (c->options.no_fusion) return;
+    fetch_lines((const uint8_t *)(p + 1), sizeof *p); /* which may not be there: a hint */
+    fetch_step(norm);
+    for (int i = 0; i < products->n; i++)
+        fetch_step(products->items[i]);
+    fetch_step(products->gated);
+    fetch_step(products->sum);
+    if (norm && norm->kind == STEP_OP && norm->op->kind == OP_NORM && norm->weight)
+        fetch_lines(norm->weight->s.data,
+                    min_size(FETCH_NORM, (size_t)norm->weight->s.n_cols * sizeof(float)));
 }
