@@ -14,6 +14,8 @@ static const struct {
     double bytes;
 } slots[] = {{0, 0}, {2, 33554432}, {4, 33554432}, {8, 33554432}, {2, HUGE_VAL}, {4, HUGE_VAL}};
 
+enum { PROBED = 2 }; /* of them, to find a chunk with */
+
 /* Tokens of a prompt for each generated, as placements may be told where one for decode alone would
  * slow prompts. */
 static const double prompts[] = {1, 4, 32};
@@ -229,6 +231,35 @@ static int by_request(const void *a, const void *b) {
     return x->n_batch != y->n_batch ? x->n_batch - y->n_batch : x->n_slots - y->n_slots;
 }
 
+static bool is_probe(const struct decide_way *w) {
+    return w->n_slots == slots[PROBED].n && w->slot_bytes <= slots[PROBED].bytes;
+}
+
+/* One way of each chunk is timed; of those that come near the best the others stay, as slots and
+ * chunks hardly depend on each other. Returns how many; if none was timed, all. */
+static int of_best_chunks(struct arena *arena, const struct items *items,
+                          const struct decide_options *o, double most_s, struct decide_way *ways,
+                          int n) {
+    double least = HUGE_VAL;
+    int near[COUNT_OF(chunks)], n_near = 0, kept = 0;
+    for (int i = 0; i < n; i++) {
+        if (!is_probe(&ways[i])) continue;
+        time_way(arena, items, o, 1, &ways[i]);
+        if (ways[i].prompt_s <= NEAR * most_s) least = fmin(least, ways[i].request_s);
+    }
+    if (!(least < HUGE_VAL)) return n;
+    for (int i = 0; i < n; i++)
+        if (is_probe(&ways[i]) && ways[i].request_s <= NEAR * least)
+            near[n_near++] = ways[i].n_batch;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n_near; k++)
+            if (ways[i].n_batch == near[k]) {
+                ways[kept++] = ways[i];
+                break;
+            }
+    return kept;
+}
+
 /* The best of one granularity whose prompt is no longer than most_s; out->placement NULL: none. */
 static ats_status best_of(struct arena *arena, const struct items *items,
                           const struct decide_options *o, double most_s, struct decide_way *out) {
@@ -242,10 +273,11 @@ static ats_status best_of(struct arena *arena, const struct items *items,
     for (int i = 0; i < n; i++)
         budgets[i] = (int64_t)ways[i].budget_bytes;
     TRY(placement_solve(arena, items, &o->placement, budgets, n, &placements));
-    for (int i = 0; i < n; i++) { /* the most likely first: fewer of the others are timed in full */
+    for (int i = 0; i < n; i++)
         ways[i].placement = &placements[i];
-        time_way(arena, items, o, 1, &ways[i]);
-    }
+    if (o->n_batch == 0) n = of_best_chunks(arena, items, o, most_s, ways, n);
+    for (int i = 0; i < n; i++) /* the most likely first: fewer of the others are timed in full */
+        if (ways[i].request_s <= 0) time_way(arena, items, o, 1, &ways[i]);
     qsort(ways, (size_t)n, sizeof *ways, by_request);
     for (int i = 0; i < n; i++) {
         bool whole_units = !o->placement.fixed_units;
