@@ -81,6 +81,11 @@ static void memory(struct backend *b, struct backend_memory *out) {
 /* Operators not listed are not there yet: they stay on the CPU. */
 static const char *lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {
     (void)g;
+    const unsigned wrong = vulkan_of(b)->verdict;
+    if ((op->kind == OP_ATTENTION && wrong & VERDICT_NO_ATTENTION) ||
+        (op->kind == OP_EXPERTS && wrong & VERDICT_NO_EXPERTS) ||
+        ((op->kind == OP_CONV || op->kind == OP_DELTA) && wrong & VERDICT_NO_RECURRENT))
+        return "no right results of it with this driver";
     switch (op->kind) {
     case OP_EMBED:
     case OP_MATMUL:

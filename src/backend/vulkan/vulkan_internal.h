@@ -424,7 +424,15 @@ MUST_CHECK ats_status vk_pipeline_get(struct vulkan *v, enum vk_shader shader,
 uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t));
 
 /* selftest.c: what a device is wrong with. UNSUPPORTED: even without all that can be off. */
-enum { VERDICT_NO_IDOT = 1, VERDICT_NO_TILES = 2, VERDICT_TESTED = 4 };
+enum {
+    VERDICT_NO_IDOT = 1,
+    VERDICT_NO_TILES = 2,
+    VERDICT_TESTED = 4,
+    VERDICT_NO_ATTENTION = 8, /* or the rotary embedding before it */
+    VERDICT_NO_EXPERTS = 16,  /* or the route to them */
+    VERDICT_NO_RECURRENT = 32,
+    VERDICT_OPS = 56, /* operators that stay on the CPU then */
+};
 MUST_CHECK ats_status vk_self_test(struct vulkan *v);
 /* vulkan.c: an opening for the test, without what `off` names; it keeps nothing. */
 MUST_CHECK ats_status vk_open_trial(const char *name, unsigned off, struct backend **out);
