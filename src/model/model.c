@@ -69,7 +69,9 @@ static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
     TRY(refuse_soft_caps(g));
     TRY(read_layers(g, hp));
     TRY(bind_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
-    TRY(bind_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
+    /* Mixtures may leave it out (qwen35moe does); who has a dense layer asks again. */
+    if (gguf_find(g, ".feed_forward_length") || !gguf_find(g, ".expert_feed_forward_length"))
+        TRY(bind_count(g, ".feed_forward_length", MAX_WIDTH, &hp->n_ff));
     TRY(bind_count(g, ".context_length", 1 << 28, &hp->n_ctx_train));
     TRY(bind_count(g, ".attention.head_count", 4096, &hp->n_heads));
     TRY(opt_count(g, ".attention.head_count_kv", 4096, hp->n_heads, &hp->n_kv_heads));

@@ -103,6 +103,7 @@ ats_status part_gated(struct binding *b, const struct gated_options *o, int laye
     struct graph_builder *g = b->builder;
     const char *suffix = o->suffix ? o->suffix : "";
     int n_embd = b->hp.n_embd, n_ff = o->n_ff > 0 ? o->n_ff : b->hp.n_ff, gate, up, down;
+    if (n_ff == 0) TRY(bind_count(b->file, ".feed_forward_length", 1 << 20, &n_ff));
     if (o->fused) {
         TRY(bind_rows(b, 0, n_ff, 2 * n_ff, n_embd, &gate, "blk.%d.ffn_up%s.weight", layer,
                       suffix));
