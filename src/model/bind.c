@@ -22,7 +22,7 @@ static const struct gguf_tensor *find(const struct binding *b, const char *forma
     } while (0)
 
 static ats_status missing(const char *name) {
-    return fail(ATS_BAD_FILE, "tensor %s is missing", name);
+    return fail(ATS_UNSUPPORTED, "tensor %s is missing", name);
 }
 
 static ats_status check_shape(const struct gguf_tensor *t, int64_t n_cols, int64_t n_rows) {

@@ -295,6 +295,6 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 
 ats_status gguf_tensor_get(const struct gguf *g, const char *name, const struct gguf_tensor **out) {
     *out = gguf_tensor_find(g, name);
-    if (*out == NULL) return fail(ATS_BAD_FILE, "tensor %s is missing", name);
+    if (*out == NULL) return fail(ATS_UNSUPPORTED, "tensor %s is missing", name);
     return ATS_OK;
 }

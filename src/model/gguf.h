@@ -173,6 +173,6 @@ double gguf_kv_float(const struct gguf_kv *kv);        /* GGUF_F32, GGUF_F64 */
 
 /* NULL if there is none. */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
-/* ATS_BAD_FILE naming the tensor if there is none. */
+/* ATS_UNSUPPORTED naming the tensor if there is none: another kind of model, not a broken file. */
 MUST_CHECK ats_status gguf_tensor_get(const struct gguf *g, const char *name,
                                       const struct gguf_tensor **out);

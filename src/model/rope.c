@@ -73,7 +73,7 @@ static ats_status read_factors(struct binding *b, const struct rope_keys *k,
     TRY(bind_constants(b, half, "rope_factors_long.weight", &longs));
     TRY(bind_constants(b, half, "rope_factors_short.weight", &shorts));
     if ((longs == NULL) != (shorts == NULL))
-        return fail(ATS_BAD_FILE, "tensor rope_factors_%s.weight is missing",
+        return fail(ATS_UNSUPPORTED, "tensor rope_factors_%s.weight is missing",
                     longs ? "short" : "long");
     int n_ctx = b->options->n_ctx > 0 ? b->options->n_ctx : b->hp.n_ctx_train;
     *factors = freqs;
