@@ -149,6 +149,9 @@ ATS_API void ats_engine_info(const ats_engine *engine, ats_info *out);
 /* JSON texts (owned by the caller: ats_free), each one object:
  * the plan in force and the memory ledger; */
 ATS_API char *ats_engine_describe(const ats_engine *engine);
+/* why the plan in force is what it is, as ats_explain() tells it, with the prediction; NULL if no
+ * profile says how long anything takes (or metadata_only); */
+ATS_API char *ats_engine_explain(const ats_engine *engine);
 /* the plan in force, as a file that ats_options.plan reads; NULL if metadata_only; */
 ATS_API char *ats_engine_plan(const ats_engine *engine);
 /* a GGUF file's metadata, tensors, tokenizer facts, without loading it; */

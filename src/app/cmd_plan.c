@@ -8,6 +8,7 @@
  *                                "parts": [{"device", "axis", "begin", "end", "bytes"}]}]}
  */
 #include "app/cmd.h"
+#include "app/explain.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -192,38 +193,67 @@ static void add_layers(struct buf *out, const json_t *tensors) {
 
 static int print_plan(struct app *app, json_t *o) {
     const json_t *plan = json_object_get(o, "plan"), *tensors = json_object_get(plan, "tensors");
+    const json_t *explained = json_object_get(o, "explanation");
     if (app->json) return app_print_told(app, o);
     struct buf out = {0};
     buf_add_str(&out, "plan: ");
     add_text(&out, json_object_get(plan, "how"));
     buf_add_str(&out, "\n\n");
     add_devices(&out, o);
-    if (flag_on(&app->flags, FLAG_INSPECT_TENSORS))
+    if (explained) {
+        buf_add_char(&out, '\n');
+        explain_add(app, &out, explained);
+    } else if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) {
         add_tensors(&out, tensors);
-    else
+    } else {
         add_layers(&out, tensors);
+    }
     int code = app_print(app, buf_str(&out), out.len);
     buf_free(&out);
     return code;
 }
 
-/* A plan that the user makes: rules, a file, or an order that tests want. */
-static bool by_hand(const struct flags *f) {
-    static const enum flag_id hands[] = {
-        FLAG_GPU_LAYERS, FLAG_OVERRIDE_TENSOR, FLAG_CPU_MOE,  FLAG_N_CPU_MOE,
-        FLAG_PLAN,       FLAG_SAVE_PLAN,       FLAG_PLAN_SEED};
-    for (size_t i = 0; i < COUNT_OF(hands); i++)
-        if (flag_given(f, hands[i])) return true;
-    return false;
+/* A GPU, and nothing that says how fast it is. */
+static void tell_how(struct app *app, const json_t *o) {
+    const struct flags *f = &app->flags;
+    const char *profile = flag_text(f, FLAG_PROFILE);
+    bool off = (profile && strcmp(profile, "off") == 0) || flag_given(f, FLAG_PLAN_SEED);
+    if (off || json_object_get(o, "explanation") ||
+        json_array_size(json_object_get(o, "devices")) < 2)
+        return;
+    app_note(app, "no times of this machine are kept for this model: `atsinfer profile` measures "
+                  "them, and so does the first `run`");
 }
 
-/* The machine to plan for: a described one, or this one if it was measured for the model. NULL:
- * neither. In the arena. */
+static ats_status tell_plan(struct app *app, json_t **o) {
+    ats_options options;
+    ats_engine *engine = NULL;
+    app_engine_options(app, &options);
+    options.plan_only = true;
+    TRY(app_engine_open(app, &options, &engine));
+    char *text = ats_engine_describe(engine), *explained = ats_engine_explain(engine);
+    ats_status status = json_parse(text, strlen(text), o);
+    json_t *more = NULL;
+    if (status == ATS_OK && explained) status = json_parse(explained, strlen(explained), &more);
+    if (status == ATS_OK && more) json_object_set_new(*o, "explanation", more);
+    ats_free(text);
+    ats_free(explained);
+    ats_engine_close(engine);
+    return status;
+}
+
+/* What is asked of a plan that an engine does not make: this machine is described by its profile.
+ * NULL: nothing of that. In the arena. */
 static const char *find_machine(struct app *app) {
+    static const enum flag_id asks[] = {FLAG_PLAN_DIFF, FLAG_SIM_GRANULARITY, FLAG_SIM_MOE_RULE,
+                                        FLAG_SIM_HIT};
     const struct flags *f = &app->flags;
     ats_profiling p;
+    bool asked = false;
     if (flag_text(f, FLAG_SIM_MACHINE)) return flag_text(f, FLAG_SIM_MACHINE);
-    if (by_hand(f) || app_find_model(app) != ATS_OK) return NULL;
+    for (size_t i = 0; i < COUNT_OF(asks); i++)
+        asked = asked || flag_given(f, asks[i]);
+    if (!asked || app_find_model(app) != ATS_OK) return NULL;
     ats_profiling_default(&p);
     p.model = app->model;
     p.devices = flag_text(f, FLAG_DEVICE);
@@ -237,25 +267,14 @@ static const char *find_machine(struct app *app) {
 int cmd_plan(struct app *app) {
     const char *machine = find_machine(app);
     if (machine) return explain_plan(app, machine);
-    ats_options options;
-    ats_engine *engine = NULL;
     json_t *o = NULL;
     ats_status status = app_find_model(app);
     if (status == ATS_OK && flag_text(&app->flags, FLAG_PLAN_DIFF))
         status = fail(ATS_BAD_ARGUMENT, "--diff compares plans of a described machine: give it "
                                         "with --machine");
-    if (status == ATS_OK) {
-        app_engine_options(app, &options);
-        options.plan_only = true;
-        status = app_engine_open(app, &options, &engine);
-    }
-    if (status == ATS_OK) {
-        char *text = ats_engine_describe(engine);
-        status = json_parse(text, strlen(text), &o);
-        ats_free(text);
-    }
+    if (status == ATS_OK) status = tell_plan(app, &o);
+    if (status == ATS_OK) tell_how(app, o);
     int code = status == ATS_OK ? print_plan(app, o) : app_fail(app, status);
     json_decref(o);
-    ats_engine_close(engine);
     return code;
 }

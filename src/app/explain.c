@@ -135,18 +135,41 @@ static void add_items(struct buf *out, const json_t *o) {
     }
 }
 
+/* What an engine predicts of the plan that it has made. */
+static void add_prediction(struct buf *out, const json_t *o) {
+    const json_t *p = json_object_get(o, "prediction");
+    if (!p) return;
+    buf_printf(out, "predicted: %.2f ms a token (%.1f tok/s) after %.0f, prompts %.0f tok/s; ",
+               1e3 * real_of(p, "decode_s"), real_of(p, "decode_tok_s"), real_of(p, "depth"),
+               real_of(p, "prefill_tok_s"));
+    add_text(out, p, "binds");
+    buf_printf(out, " %.0f%% of a round\n", 100 * real_of(p, "bound_share"));
+    if (json_object_get(p, "cost_ms"))
+        buf_printf(
+            out,
+            "what is given costs %+.2f ms a token, and a request takes %.1f%% longer than if "
+            "all were free\n",
+            real_of(p, "cost_ms"),
+            100 * fmax(0, real_of(p, "request_s") / real_of(p, "free_request_s") - 1));
+}
+
+void explain_add(struct app *app, struct buf *out, const json_t *o) {
+    add_memory(out, o);
+    add_prediction(out, o);
+    if (!json_object_get(o, "prediction")) add_cost(out, o);
+    add_predictions(out, o);
+    add_limits(out, o);
+    add_changes(out, o);
+    explain_add_map(out, json_object_get(o, "items"), term_width(STDOUT_FILENO),
+                    app->term.out_tty && app->term.colour);
+    explain_add_diff(out, o);
+    if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) add_items(out, o);
+}
+
 static int print(struct app *app, json_t *o) {
     if (app->json) return app_print_told(app, o);
     struct buf out = {0};
-    add_memory(&out, o);
-    add_cost(&out, o);
-    add_predictions(&out, o);
-    add_limits(&out, o);
-    add_changes(&out, o);
-    explain_add_map(&out, json_object_get(o, "items"), term_width(STDOUT_FILENO),
-                    app->term.out_tty && app->term.colour);
-    explain_add_diff(&out, o);
-    if (flag_on(&app->flags, FLAG_INSPECT_TENSORS)) add_items(&out, o);
+    explain_add(app, &out, o);
     int code = app_print(app, buf_str(&out), out.len);
     buf_free(&out);
     return code;

@@ -4,6 +4,10 @@
 #include "base/buf.h"
 #include "base/json.h"
 
+struct app;
+
+/* All of it. */
+void explain_add(struct app *app, struct buf *out, const json_t *answer);
 /* An item as it is called: "blk.7.attention", "blk.7.ffn_up.weight". Appended, safe to print. */
 void explain_add_name(struct buf *out, const json_t *item);
 /* The same without its layer: "attention", "ffn_up.weight". */

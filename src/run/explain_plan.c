@@ -4,11 +4,11 @@
  */
 #include "plan/diff.h"
 #include "plan/explain.h"
+#include "run/engine.h"
 #include "run/simulate.h"
 
-static json_t *memory_json(const struct simulation *s) {
-    const struct decide_way *w = &s->best;
-    return json_pack("{s:f, s:f, s:f, s:i, s:f}", "usable_bytes", s->vram_bytes, "budget_bytes",
+static json_t *memory_json(const struct decide_way *w, double usable_bytes) {
+    return json_pack("{s:f, s:f, s:f, s:i, s:f}", "usable_bytes", usable_bytes, "budget_bytes",
                      w->budget_bytes, "work_bytes", w->work_bytes, "slots", w->n_slots,
                      "slot_bytes", w->slot_bytes);
 }
@@ -57,7 +57,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
     TRY(explain(&s->arena, &problem, s->constraints.placed, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));
-    json_object_set_new(*out, "memory", memory_json(s));
+    json_object_set_new(*out, "memory", memory_json(&s->best, s->vram_bytes));
     json_object_set_new(*out, "granularity", json_string(s->o.granularity));
     json_object_set_new(*out, "n_layers", json_integer(s->model->hp.n_layers));
     json_object_set_new(*out, "context", json_integer(s->o.n_ctx));
@@ -74,4 +74,54 @@ ats_status ats_explain(const ats_simulation *given, char **json) {
     json_decref(root);
     simulation_close(&s);
     return status;
+}
+
+/* ---- an engine's own ---- */
+
+static bool same_homes(const struct items *items, const struct placement *a,
+                       const struct placement *b) {
+    for (int i = 0; i < items->n_items; i++)
+        if (a->homes[i] != b->homes[i]) return false;
+    for (int k = 0; k < items->n_blocks; k++)
+        if (a->units[k] != b->units[k]) return false;
+    return true;
+}
+
+/* As it would be placed again, if that is what is in force: then changes can be told; else what is
+ * there is explained. */
+static ats_status explain_way(struct arena *arena, const struct planner *p,
+                              struct explanation **out) {
+    const struct decide_way *w = &p->way;
+    struct explain_problem problem = {.graph = p->model->graph,
+                                      .profile = p->profile,
+                                      .items = p->items_options,
+                                      .placement = p->options.placement,
+                                      .budget_bytes = (int64_t)w->budget_bytes};
+    if (problem.placement.n_depths == 0) problem.placement = p->base.placement;
+    TRY(explain(arena, &problem, NULL, out));
+    if (same_homes(p->items, (*out)->placement, w->placement)) return ATS_OK;
+    problem.budget_bytes = max_i64(problem.budget_bytes, w->placement->gpu_bytes);
+    return explain(arena, &problem, w->placement, out);
+}
+
+char *ats_engine_explain(const ats_engine *e) {
+    const struct planner *p = e->planner;
+    struct arena arena = {0};
+    struct explanation *x;
+    char *text = NULL;
+    if (!p || !p->way.placement) return NULL;
+    if (explain_way(&arena, p, &x) == ATS_OK) {
+        json_t *o = explain_to_json(x, "cpu", "gpu");
+        json_object_set_new(o, "schema", json_integer(1));
+        json_object_set_new(o, "memory", memory_json(&p->way, (double)e->choice.budget_bytes));
+        json_object_set_new(o, "granularity", json_string("shard"));
+        json_object_set_new(o, "n_layers", json_integer(e->model->hp.n_layers));
+        json_object_set_new(o, "context", json_integer(e->options.n_ctx));
+        json_object_set_new(o, "prediction", planner_json(p));
+        text = json_print(o, false);
+        json_decref(o);
+    }
+    error_clear();
+    arena_free(&arena);
+    return text;
 }

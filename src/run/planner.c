@@ -132,13 +132,14 @@ static ats_status open_model(struct planner *p, const ats_engine *e) {
 }
 
 static ats_status make_items(struct planner *p, const ats_engine *e) {
-    struct items_options o = items_options_default();
-    o.n_ctx = e->options.n_ctx;
-    o.n_seqs = e->options.n_seqs;
-    o.n_batch = e->options.n_batch;
-    o.kv_k = measure_kv_dtype(e->options.kv_k);
-    o.kv_v = measure_kv_dtype(e->options.kv_v);
-    return items_build(&p->arena, p->model->graph, p->profile, &o, &p->items);
+    struct items_options *o = &p->items_options;
+    *o = items_options_default();
+    o->n_ctx = e->options.n_ctx;
+    o->n_seqs = e->options.n_seqs;
+    o->n_batch = e->options.n_batch;
+    o->kv_k = measure_kv_dtype(e->options.kv_k);
+    o->kv_v = measure_kv_dtype(e->options.kv_v);
+    return items_build(&p->arena, p->model->graph, p->profile, o, &p->items);
 }
 
 /* A request of a prompt that fills half the context, at most 2048 tokens. */

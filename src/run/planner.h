@@ -14,9 +14,10 @@ struct planner {
     struct arena arena;
     struct model *model;   /* units of its blocks are whole groups of rows, as devices pack them */
     const char *cpu, *gpu; /* as they are opened */
-    struct profile *profile;    /* of the machine by itself */
-    const char *profile_path;   /* NULL: it could not be kept */
-    bool measured;              /* now, not before */
+    struct profile *profile;  /* of the machine by itself */
+    const char *profile_path; /* NULL: it could not be kept */
+    bool measured;            /* now, not before */
+    struct items_options items_options;
     struct items *items;        /* timed by the profile */
     struct decide_options base; /* for this engine; nothing fixed, no memory */
     /* Of the plan in force, set by choose_plan.c. */

@@ -279,6 +279,18 @@ ats_status ats_explain(const ats_simulation *s, char **json) {
     return ATS_OK;
 }
 
+/* The model profiled.gguf was measured. */
+char *ats_engine_explain(const ats_engine *e) {
+    ats_simulation s;
+    char *json;
+    if (!e->options.plan_only || strcmp(e->options.model, "profiled.gguf") != 0) return NULL;
+    ats_simulation_default(&s);
+    s.model = e->options.model;
+    s.machine = "kept";
+    s.granularity = "shard";
+    return ats_explain(&s, &json) == ATS_OK ? json : NULL;
+}
+
 void ats_profiling_default(ats_profiling *p) {
     *p = (ats_profiling){0};
 }
@@ -302,7 +314,6 @@ ats_status ats_profile(const ats_profiling *p, char **json) {
     return ATS_OK;
 }
 
-/* The model profiled.gguf was measured. */
 char *ats_profile_find(const ats_profiling *p) {
     return strcmp(p->model, "profiled.gguf") == 0 ? xstrdup("/c/profile.json") : NULL;
 }

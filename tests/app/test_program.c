@@ -756,10 +756,21 @@ static void profile_measures_and_plan_uses_it(void **state) {
     json_decref(o);
     SPAWN(&s, NULL, "profile", "alien.gguf");
     assert_int_equal(s.code, 4);
-    SPAWN(&s, NULL, "plan", "profiled.gguf");
+    SPAWN(&s, NULL, "plan", "profiled.gguf"); /* as the engine explains it */
+    assert_has(&s.out, "plan: by hand\n");
     assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
-    SPAWN(&s, NULL, "plan", "profiled.gguf", "-ngl", "3");
+    assert_lacks(&s.err, "no times of this machine");
+    SPAWN(&s, NULL, "plan", "profiled.gguf", "--json");
+    o = answer("plan");
+    test_json_get(test_json_get(o, "explanation"), "limits");
+    json_decref(o);
+    SPAWN(&s, NULL, "plan", "other.gguf");
     assert_lacks(&s.out, "limit of a blocks");
+    assert_has(&s.err, "no times of this machine are kept for this model");
+    SPAWN(&s, NULL, "plan", "other.gguf", "--profile", "off");
+    assert_lacks(&s.err, "no times of this machine");
+    SPAWN(&s, NULL, "plan", "profiled.gguf", "--diff", "layer"); /* by the profile's file */
+    assert_has(&s.out, "against layer: ");
 }
 
 static void doctor_shows_the_machine(void **state) {
