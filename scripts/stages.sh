@@ -129,13 +129,27 @@ stage_tests() {
     run_tests "gcc" build-check
 }
 
+# See tests/backend/vulkan/meson.build.
+sync_validation=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT
+sync_validation=$sync_validation:VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT
+
 # What takes longer: plans by the hundred, and the vocabularies that are not kept.
 stage_long() {
     say "== the long forms"
     long_status=0
-    step "200 random plans a model, real and simulated" long-plans \
-        build-check/tests/run/test_run_plans 200 1000 || long_status=1
+    step "200 random plans a family, real and simulated" long-plans \
+        build-check/tests/run/test_run_plans --n 200 --seed 1000 || long_status=1
     verdict "$long_status"
+    long_status=0
+    step "200 random plans a family, Vulkan" long-vulkan-plans \
+        env LP_NUM_THREADS=0 ATSINFER_VK_VALIDATE=1 ATSINFER_VK_NO_CACHE=1 \
+        VK_LAYER_ENABLES="$sync_validation" \
+        build-check/tests/run/test_run_plans --vulkan --n 200 --seed 1000 || long_status=$?
+    if [ "$long_status" = 77 ]; then
+        skipped "random plans on Vulkan: there is no device"
+    else
+        verdict "$long_status"
+    fi
     long_status=0
     step "each wait of 360 programs left out" long-waits \
         build-check/tests/run/test_run_sim 30 1000 || long_status=1

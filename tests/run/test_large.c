@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include "model/gguf_write.h"
+#include "made.h"
 #include "model/shape.h"
 
 #define MAX_SECONDS (TEST_SANITIZED ? 20.0 : 1.0)
@@ -14,23 +14,6 @@ enum { MAX_PARTS = 64 };
 
 static char parts[MAX_PARTS][512];
 static int n_parts;
-
-/* Any vocabulary of the right size. */
-static void put_vocabulary(struct gguf_writer *w, int n) {
-    struct gguf_str *tokens = xcalloc((size_t)n, sizeof *tokens);
-    char *text = xcalloc((size_t)n, 16);
-    for (int i = 0; i < n; i++) {
-        tokens[i].data = text + (size_t)i * 16;
-        tokens[i].n = (size_t)snprintf(text + (size_t)i * 16, 16, "t%d", i);
-    }
-    static const struct gguf_str merge = {"t 0", 3};
-    gguf_put_str(w, "tokenizer.ggml.model", "gpt2");
-    gguf_put_str(w, "tokenizer.ggml.pre", "qwen2");
-    gguf_put_strs(w, "tokenizer.ggml.tokens", tokens, (size_t)n);
-    gguf_put_strs(w, "tokenizer.ggml.merges", &merge, 1);
-    gguf_put_u32(w, "tokenizer.ggml.eos_token_id", 1);
-    free(tokens), free(text);
-}
 
 /* Writes the shape as a split file of holes; returns the bytes of its weights. */
 static uint64_t write_holes(const char *shape_path, char *stem, size_t n_stem) {
@@ -49,7 +32,7 @@ static uint64_t write_holes(const char *shape_path, char *stem, size_t n_stem) {
         if (strcmp(t->name, "token_embd.weight") == 0) n_vocab = (int)t->dims[1];
     }
     assert_true(n_vocab > 0);
-    put_vocabulary(w, n_vocab);
+    made_vocabulary(w, n_vocab);
     TEST_OK(gguf_writer_begin(w, stem));
     for (int i = 0; i < shape->n_tensors; i++, sum += (uint64_t)shape->tensors[i - 1].n_bytes)
         TEST_OK(gguf_writer_data(w, NULL, (size_t)shape->tensors[i].n_bytes));
