@@ -154,6 +154,7 @@ struct backend_limits {
     bool expert_floats; /* some of their gates and ups are class f32, or their inputs scaled */
     int n_slots;        /* for streamed weights */
     int64_t slot_bytes; /* of each */
+    struct races *races; /* base/races.h: who is told what is submitted; or NULL */
 };
 
 /* The memory in which a device keeps weights, caches and work, as it is now. */

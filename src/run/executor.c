@@ -30,6 +30,7 @@ ats_status executor_reserve(struct executor *e) {
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_limits limits = device_limits(e->model, e->program, &e->o, d, e->exchange);
         limits.slot_bytes = e->ledger.slot_bytes[d];
+        limits.races = e->races;
         TRY(e->devices[d]->fn->reserve(e->devices[d], &limits));
     }
     return ATS_OK;
@@ -44,6 +45,7 @@ ats_status executor_make(const struct model *model, const struct plan *plan,
     e->plan = plan;
     e->o = *options;
     e->n_devices = plan->n_devices;
+    e->races = races_open();
     for (int d = 0; d < e->n_devices; d++)
         e->devices[d] = devices[d];
     struct program *p = e->program =
@@ -118,6 +120,7 @@ void executor_close(struct executor *e) {
     executor_drop_segments(e);
     executor_drop_homes(e);
     executor_drop_exchange(e);
+    races_close(e->races);
     arena_free(&e->arena);
     free(e);
 }
@@ -401,14 +404,27 @@ static ats_status wait_for(struct executor *e, int device) {
     struct backend *b = e->devices[device];
     uint64_t start = now(e);
     ats_status status = b->fn->wait(b, e->submitted[device]);
+    races_learn(e->races, NULL, b, e->submitted[device]);
     if (e->timed) e->times.waits[device] = (struct backend_times){start, now(e)};
     return status;
+}
+
+/* The caller reads them. */
+static void tell_logits(struct executor *e, int n_rows) {
+    const struct race_access a = {.memory = e->exchange,
+                                  .begin = e->program->logits_offset_bytes,
+                                  .bytes = 4 * (int64_t)n_rows * e->model->graph->n_vocab,
+                                  .lines = 1,
+                                  .what = "the logits",
+                                  .step_index = -1};
+    races_do(e->races, NULL, e, "the host", &a, n_rows > 0);
 }
 
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {
     const struct program *p = e->program;
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
+    races_begin_round(e->races);
     begin_times(e);
     struct outcome o = {ATS_OK, ""};
     submit_all(e, round, &o);
@@ -419,6 +435,7 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     }
     if (o.status != ATS_OK) return fail(o.status, "%s", o.text);
     end_times(e);
+    tell_logits(e, round->n_rows);
     *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);
     return ATS_OK;
 }
@@ -444,4 +461,8 @@ void executor_totals(const struct executor *e, struct ledger *out) {
 
 const struct program *executor_program(const struct executor *e) {
     return e->program;
+}
+
+int executor_races(const struct executor *e) {
+    return races_found(e->races);
 }

@@ -35,5 +35,7 @@ void executor_copy_page(struct executor *e, int kv_class, int src, int dst);
 void executor_ledger(const struct executor *e, int device, struct executor_ledger *out);
 /* All devices and the host; what is said of single shards is left out. */
 void executor_totals(const struct executor *e, struct ledger *out);
+/* For tests of debug builds: races between devices so far (base/races.h). */
+int executor_races(const struct executor *e);
 /* Waits are read from it in every round: a test leaves one out by editing its segment. */
 const struct program *executor_program(const struct executor *e);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/arena.h"
+#include "base/races.h"
 #include "run/executor.h"
 
 struct executor {
@@ -33,6 +34,7 @@ struct executor {
     bool *is_ahead;                          /* (n_transfers) the round before has submitted it */
     bool timed, has_times;
     struct round_times times; /* if timed */
+    struct races *races;      /* debug builds; else NULL */
 };
 
 /* The program, counted and checked against memory; nothing is taken. *out owned, also after an

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "backend/cpu/cpu_internal.h"
+#include "backend/watch.h"
 #include "base/clock.h"
 #include "base/file.h"
 
@@ -177,6 +178,8 @@ static ats_status cpu_kv_write(struct backend *b, struct backend_kv *kv, int pag
 static ats_status cpu_segment_build(struct backend *b, const struct step *steps, int n_steps,
                                     struct backend_segment **out) {
     *out = cpu_phases_build(cpu_of(b), steps, n_steps);
+    (*out)->steps = steps;
+    (*out)->n_steps = n_steps;
     return ATS_OK;
 }
 
@@ -204,6 +207,31 @@ static ats_status cpu_wait(struct backend *b, uint64_t value) {
     return ATS_OK;
 }
 
+#ifdef ATS_CHECK_RACES
+/* Before it runs: a device is the name of its stream and its timeline. */
+static void tell_races(const struct cpu *c, const struct cpu_job *job) {
+    struct watched list = {0};
+    if (!c->limits.races) return;
+    watch_steps(&list, &c->limits, job->segment->steps, job->segment->n_steps, job->round);
+    struct race_event e = {.stream = &c->base,
+                           .name = c->base.name,
+                           .in_order = true,
+                           .n_waits = job->n_waits,
+                           .accesses = list.items,
+                           .n_accesses = (int)list.n,
+                           .timeline = &c->base,
+                           .value = job->value};
+    for (int i = 0; i < job->n_waits; i++)
+        e.waits[i] = (struct race_wait){job->waits[i].backend, job->waits[i].value};
+    races_submit(c->limits.races, &e);
+    free(list.items);
+}
+#else
+static void tell_races(const struct cpu *c, const struct cpu_job *job) {
+    (void)c, (void)job;
+}
+#endif
+
 /* This device's work cannot fail; others' waits can only when they are lost, and then the executor
  * hears it from them. */
 static void run_job(struct cpu *c, const struct cpu_job *job) {
@@ -212,6 +240,7 @@ static void run_job(struct cpu *c, const struct cpu_job *job) {
         ats_status lost = other->fn->wait(other, job->waits[i].value);
         (void)lost;
     }
+    tell_races(c, job);
     uint64_t begin = c->timed ? clock_ns() : 0;
     cpu_run_segment(c, job->segment, job->round);
     job->segment->times = (struct backend_times){begin, c->timed ? clock_ns() : 0};

@@ -85,6 +85,8 @@ struct backend_segment {
     int n_counters;
     _Atomic int *counters;      /* (n_counters) zeroed before each run */
     struct backend_times times; /* of the last run; end 0: not timed */
+    const struct step *steps;   /* (n_steps) borrowed */
+    int n_steps;
 };
 
 /* Memory of one thread. */

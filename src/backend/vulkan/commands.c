@@ -94,6 +94,7 @@ void vk_count_driver(struct vulkan *v, uint64_t start) {
 
 /* For tests: the n-th submission loses the device. */
 VkResult vk_queue_submit(struct vulkan *v, VkQueue queue, const VkSubmitInfo *infos, uint32_t n) {
+    vk_watch_submit(v, infos, n);
     v->counters.n_submissions++;
     if (v->lose_submission && --v->lose_submission == 0) return VK_ERROR_DEVICE_LOST;
     if (v->hang_submission && --v->hang_submission == 0) return VK_SUCCESS; /* it never ends */
@@ -136,16 +137,23 @@ ats_status vk_wait_value(struct vulkan *v, uint64_t value) {
 }
 
 ats_status vk_wait_staged(struct vulkan *v, const struct vk_slot *slot) {
-    return slot->staged ? wait_on(v, slot->arrived, slot->staged) : ATS_OK;
+    if (!slot->staged) return ATS_OK;
+    ats_status status = wait_on(v, slot->arrived, slot->staged);
+    vk_watch_wait(v, (const void *)slot->arrived, slot->staged);
+    return status;
 }
 
 ats_status vk_wait_in_job(struct vulkan *v, uint64_t value) {
-    if (value <= v->done) return ATS_OK;
+    if (value <= v->done) {
+        vk_watch_wait(v, &v->base, value);
+        return ATS_OK;
+    }
     TRY(vk_flush(v));
-    if (!v->timed || !vk_in_own_thread(v)) return vk_wait_value(v, value);
-    uint64_t start = clock_thread_ns();
+    bool timed = v->timed && vk_in_own_thread(v);
+    uint64_t start = timed ? clock_thread_ns() : 0;
     ats_status status = vk_wait_value(v, value);
-    v->job_away_ns += clock_thread_ns() - start;
+    if (timed) v->job_away_ns += clock_thread_ns() - start;
+    vk_watch_wait(v, &v->base, value);
     return status;
 }
 

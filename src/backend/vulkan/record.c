@@ -258,6 +258,8 @@ ats_status vk_segment_build(struct backend *backend, const struct step *steps, i
     *out = NULL;
     struct vk_builder b[N_VARIANTS] = {0};
     struct backend_segment *s = xcalloc(1, sizeof *s);
+    s->steps = steps;
+    s->n_steps = n_steps;
     ats_status status = build(v, steps, n_steps, b, s);
     for (int i = 0; i < N_VARIANTS; i++) {
         free(b[i].items);

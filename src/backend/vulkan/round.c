@@ -162,6 +162,7 @@ ats_status vk_round_write(struct vulkan *v, const struct round *round) {
         return ATS_OK;
     }
     TRY(vk_wait_in_job(v, v->last_value));
+    vk_watch_numbers(v);
     memcpy(v->round_block.mapped, words, n * sizeof *words);
     for (int i = 0; i < v->n_ropes; i++)
         write_rope(&v->ropes[i], round,

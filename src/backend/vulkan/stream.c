@@ -69,11 +69,15 @@ ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weight
         (*out)->staged[(*out)->n_staged++] =
             (struct vk_piece){w->host->mapped + w->host_offset, w->offset, w->bytes};
     }
+    pthread_mutex_lock(&v->queue_lock);
+    vk_watch_copy(v, *out, weights, n_weights);
+    pthread_mutex_unlock(&v->queue_lock);
     return ATS_OK;
 }
 
 ats_status vk_copy_stage(struct vulkan *v, const struct backend_copy *c, uint64_t value) {
     TRY(vk_wait_staged(v, c->slot));
+    vk_watch_staging(v, c);
     for (int i = 0; i < c->n_staged; i++)
         memcpy(c->slot->staging.mapped + c->staged[i].offset, c->staged[i].from,
                c->staged[i].bytes);
@@ -86,6 +90,7 @@ void vk_copy_free(struct backend *b, struct backend_copy *c) {
     vk_idle(v);
     if (v->hung) return; /* the device may still use it */
     pthread_mutex_lock(&v->queue_lock);
+    vk_watch_forget(v, c->commands);
     v->f.FreeCommandBuffers(v->device, v->copy_pool, 1, &c->commands);
     for (int i = 0; i < 2; i++)
         vk_stamps_close(v, &c->runs[i].stamps, BACKEND_COPY);

@@ -158,6 +158,7 @@ static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     if ((uint32_t)max_int(l->n_tokens, l->n_rows) > most)
         return fail(ATS_UNSUPPORTED, "%s: a round of more than %u tokens", v->name, most);
     v->limits = *l;
+    vk_watch_anew(v);
     size_t round = vk_round_layout(v, l);
     TRY(vk_block_open(v, (size_t)l->local_bytes, PLACE_DEVICE, "work memory", &v->local));
     TRY(vk_block_open(v, q8_bytes(l), PLACE_DEVICE, "work memory", &v->work));
@@ -220,6 +221,7 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     if (v->mirrored) vk_mirror_copy(v, s, job->round, false);
     const struct vk_stamps *stamps =
         vk_stamps_ready(v, &s->stamps, BACKEND_COMPUTE, v->timed && v->clock.known);
+    vk_watch_segment(v, job, commands_for(v, s, job->round->n_tokens));
     vk_submit(v, commands_for(v, s, job->round->n_tokens), stamps, job);
     s->last_value = v->last_value = job->value;
     if (!v->mirrored) return ATS_OK;
@@ -253,6 +255,7 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread,
         struct backend *other = job->waits[i].backend;
         ats_status lost = other->fn->wait(other, job->waits[i].value);
         (void)lost;
+        vk_watch_wait(v, other, job->waits[i].value);
     }
     pthread_mutex_lock(&v->lock);
     bool lost = v->status != ATS_OK;
@@ -379,7 +382,7 @@ static ats_status submit_copy(struct backend *b, struct backend_copy *c,
 
 static void reached(struct backend *b, struct backend *driven, uint64_t value) {
     struct vulkan *v = vulkan_of(b);
-    (void)driven; /* there is one */
+    vk_watch_reached(v, driven, value);
     ats_status status = vk_gate_reach(v, value);
     if (status != ATS_OK) stop(v, status); /* the next wait says so */
 }
@@ -460,6 +463,7 @@ static void close_backend(struct backend *b) {
         v->spare = job->next;
         free(job);
     }
+    vk_watch_forget(v, NULL);
     free(v->round_words[0]);
     free(v->round_words[1]);
     pthread_mutex_destroy(&v->queue_lock);

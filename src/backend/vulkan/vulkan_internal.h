@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "backend/vulkan/api.h"
 #include "base/arena.h"
+#include "base/races.h"
 #include "base/ranges.h"
 #include "base/threads.h"
 
@@ -213,6 +214,8 @@ struct backend_segment {
     size_t n_mirrors, cap_mirrors;
     uint64_t last_value; /* of its last submission */
     struct vk_stamps stamps;
+    const struct step *steps; /* (n_steps) borrowed */
+    int n_steps;
 };
 
 /* Memory that streamed weights take turns in. The timeline of copies is one of each slot, with the
@@ -367,6 +370,10 @@ struct vulkan {
     struct backend_counters counters; /* guarded by queue_lock */
     uint64_t job_away_ns; /* of a timed job of its own thread: by vk_wait_in_job, in the driver */
 
+#ifdef ATS_CHECK_RACES
+    struct race_clock known;    /* to whoever hands jobs over */
+    struct vk_watched *watched; /* guarded by queue_lock */
+#endif
     struct thread thread;
     bool has_thread;
     pthread_mutex_t lock; /* of what follows */
@@ -560,3 +567,55 @@ size_t vk_rope_offset(const struct vulkan *v, int index);       /* in the round 
 /* Copies the rectangles that are written (or read) to (from) the executor's exchange. */
 void vk_mirror_copy(struct vulkan *v, const struct backend_segment *s, const struct round *round,
                     bool write);
+
+/* watch.c: what is handed over is told to limits.races, where there is one. A release has none. */
+#ifdef ATS_CHECK_RACES
+/* Before a job's segment is submitted as these commands. */
+void vk_watch_segment(struct vulkan *v, const struct vk_job *job,
+                      const struct vk_commands *commands);
+void vk_watch_copy(struct vulkan *v, const struct backend_copy *c,
+                   struct backend_weight *const *weights, int n);
+/* Commands are going to be freed; NULL: all. */
+void vk_watch_forget(struct vulkan *v, VkCommandBuffer commands);
+void vk_watch_submit(struct vulkan *v, const VkSubmitInfo *infos, uint32_t n);
+/* Whoever hands jobs over has waited. A backend is the name of its timeline. */
+void vk_watch_wait(struct vulkan *v, const void *timeline, uint64_t value);
+/* Others are told from now on, who know nothing yet: limits are new. */
+void vk_watch_anew(struct vulkan *v);
+/* The driven device has reached a value, which the gate is about to be told. */
+void vk_watch_reached(struct vulkan *v, const struct backend *driven, uint64_t value);
+/* The host is about to write the round block, or what goes through staging. */
+void vk_watch_numbers(struct vulkan *v);
+void vk_watch_staging(struct vulkan *v, const struct backend_copy *c);
+#else
+static inline void vk_watch_segment(struct vulkan *v, const struct vk_job *job,
+                                    const struct vk_commands *commands) {
+    (void)v, (void)job, (void)commands;
+}
+static inline void vk_watch_copy(struct vulkan *v, const struct backend_copy *c,
+                                 struct backend_weight *const *weights, int n) {
+    (void)v, (void)c, (void)weights, (void)n;
+}
+static inline void vk_watch_forget(struct vulkan *v, VkCommandBuffer commands) {
+    (void)v, (void)commands;
+}
+static inline void vk_watch_submit(struct vulkan *v, const VkSubmitInfo *infos, uint32_t n) {
+    (void)v, (void)infos, (void)n;
+}
+static inline void vk_watch_wait(struct vulkan *v, const void *timeline, uint64_t value) {
+    (void)v, (void)timeline, (void)value;
+}
+static inline void vk_watch_reached(struct vulkan *v, const struct backend *driven,
+                                    uint64_t value) {
+    (void)v, (void)driven, (void)value;
+}
+static inline void vk_watch_anew(struct vulkan *v) {
+    (void)v;
+}
+static inline void vk_watch_numbers(struct vulkan *v) {
+    (void)v;
+}
+static inline void vk_watch_staging(struct vulkan *v, const struct backend_copy *c) {
+    (void)v, (void)c;
+}
+#endif
