@@ -243,7 +243,7 @@ static void attend(const struct shape *s, const double *q, const double *k, cons
                    size_t t, int h, double *out) {
     size_t kv = (size_t)(h / (s->n_heads / N_KV_HEADS));
     const double *query = q + (t * (size_t)s->n_heads + (size_t)h) * HEAD_DIM;
-    double *scores = malloc((t + 1) * sizeof *scores), max = -INFINITY, sum = 0;
+    double *scores = malloc((t + 1) * sizeof *scores), max = -(double)INFINITY, sum = 0;
     for (size_t p = 0; p <= t; p++) {
         const double *key = k + (p * N_KV_HEADS + kv) * HEAD_DIM;
         scores[p] = 0;

@@ -1,10 +1,10 @@
 /*
  * Debug builds: the checker of base/races.h on a Vulkan device beside CPUs. Of random programs each
  * wait is left out in turn, between devices, for what arrives in a slot and for its release: it
- * finds a race exactly where replay.c, which knows only the program, says that there is one, and
- * none with all waits in place. The software device runs in order and has one queue: neither its
- * results nor the validation layer show what is missing between queues, or beside the host. By
- * hand: test_run_races [N] [SEED]     N plans for each model and list of devices, from SEED on
+ * finds a race where replay.c, which knows only the program, says that there is one, and none with
+ * all waits in place. (The software device runs in order and has one queue: neither its results nor
+ * the validation layer show what is missing between queues, or beside the host.) By hand:
+ *   test_run_races [N] [SEED]     N plans for each model and list of devices, from SEED on
  */
 #include "replay.h"
 

@@ -1,5 +1,7 @@
 /* Recurrent state: whose slot is whose, and that going back in a session of a recurrent model gives
- * the bits of never having been further. */
+ * the bits of never having been further.
+ *   test_run_recurrent [DEVICES SEED]     the sessions on these, divided at random by a seed (0:
+ * not) */
 #include "agree.h"
 
 #include "backend/backend.h"
@@ -78,6 +80,9 @@ static void rewinding_finds_the_last_snapshot(void **state) {
 
 enum { N = 110 };
 
+static const char *devices; /* NULL: the CPU */
+static uint64_t plan_seed;
+
 static const char *const models[] = {"qwen3next/qwen3next-f16.gguf", "qwen35/qwen35-f16.gguf",
                                      "qwen35moe/qwen35moe-f16.gguf"};
 
@@ -96,6 +101,8 @@ static bool live_open(struct live *l, const char *model, int n_batch) {
     ats_options options = agree_options(path);
     options.n_seqs = 2;
     options.n_batch = n_batch;
+    options.devices = devices;
+    options.plan_seed = plan_seed;
     l->e = agree_open(&options);
     l->width = (size_t)agree_vocab(l->e);
     for (int i = 0; i < N; i++)
@@ -128,15 +135,16 @@ static void going_back_changes_no_bit(void **state) {
     for (size_t i = 0; i < COUNT_OF(models); i++) {
         struct live l;
         if (!live_open(&l, models[i], 64)) skip();
-        static const size_t backs[] = {70, 60, 109, 40, 39, 1, 0, 100};
-        for (size_t j = 0; j < COUNT_OF(backs); j++) {
+        static const size_t backs[] = {70, 60, 39, 109, 40, 1, 0, 100};
+        const size_t n = devices ? 3 : COUNT_OF(backs); /* others are slow */
+        for (size_t j = 0; j < n; j++) {
             size_t has;
             (void)ats_session_tokens(l.s, &has);
             if (has < 40) go_on(&l, has, 40, 7), has = 40;
             ats_session_snapshot(l.s);
             if (has < 70) go_on(&l, has, 70, 0), has = 70;
             ats_session_snapshot(l.s);
-            go_on(&l, has, N, 1 + j);
+            go_on(&l, has, N, devices ? 13 : 1 + j);
             TEST_OK(ats_session_truncate(l.s, backs[j]));
             assert_null(ats_session_logits(l.s));
         }
@@ -229,7 +237,31 @@ static void state_is_counted(void **state) {
     live_close(&l);
 }
 
-int main(void) {
+/* 77: there is no such device, which is said. */
+static int run_sessions(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(going_back_changes_no_bit),
+        cmocka_unit_test(a_new_prompt_reuses_what_snapshots_allow),
+        cmocka_unit_test(a_cancelled_prompt_can_be_continued),
+        cmocka_unit_test(sessions_do_not_share_their_snapshots),
+    };
+    struct backend_options o = {.n_threads = 1, .n_threads_batch = 1};
+    struct backend *probe;
+    ats_status status = backend_open("vulkan", &o, &probe);
+    if (status != ATS_OK) {
+        print_message("skipped: %s\n", ats_error_text());
+        return status == ATS_UNSUPPORTED ? 77 : 1;
+    }
+    backend_close(probe);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 2) {
+        devices = argv[1];
+        plan_seed = strtoull(argv[2], NULL, 10);
+        return run_sessions();
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_suffice_and_come_back),
         cmocka_unit_test(a_failed_round_leaves_the_state),
