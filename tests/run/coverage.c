@@ -177,6 +177,7 @@ static void check_device(const struct coverage *c, const char *kind, int *missin
 
 void coverage_check(const struct coverage *c, const char *gpu) {
     int missing = 0;
+    coverage_need(c, &missing, "plans switched");
     const char *devices[] = {"cpu", gpu};
     for (int i = 0; i < 2; i++)
         if (devices[i] && (i || !gpu || strcmp(gpu, "sim") != 0))

@@ -1,9 +1,10 @@
 /*
  * Any placement, same answer: random divisions of every operator give the reference's logits
- * (--math f32), in chunks and token by token, for several sequences in the same rounds; on two or
- * three CPUs, on simulated devices whose segments end in any order that their waits allow, or
- * (--vulkan) on a Vulkan device beside CPUs, with its optional features on and off. What the plans
- * have met is counted and, with enough of them, insisted on. By hand:
+ * (--math f32), in chunks and token by token, for several sequences in the same rounds, also where
+ * another plan follows in their middle; on two or three CPUs, on simulated devices whose segments
+ * end in any order that their waits allow, or (--vulkan) on a Vulkan device beside CPUs, with its
+ * optional features on and off. What the plans have met is counted and, with enough of them,
+ * insisted on. By hand:
  *   test_run_plans [--vulkan] [--n N] [--seed S] [--family NAME]
  * N plans a family, from seed S on; a failure prints its family and seed, which repeat it.
  */
@@ -15,6 +16,7 @@
 #include "coverage.h"
 #include "made.h"
 #include "run/engine.h"
+#include "run/switch.h"
 
 #define BOUND 1e-3
 
@@ -159,10 +161,26 @@ static void feed_chunks(struct trial *t, const size_t end[N_SEQS]) {
     }
 }
 
+/* In every third trial: another plan, in the middle of everything. */
+static void switch_plan(struct trial *t) {
+    struct arena arena = {0};
+    struct switch_report report;
+    plan_devices streaming = 0;
+    for (int d = 0; d < t->e->n_devices; d++)
+        streaming |= (plan_devices)t->e->devices[d]->streams << d;
+    struct plan *plan =
+        plan_random(&arena, t->e->model->graph, t->e->n_devices, 1, streaming, &t->rng);
+    TEST_OK(engine_switch(t->e, &arena, plan, &report));
+    arena_free(&arena);
+    cover(t->coverage, "plans switched");
+    coverage_engine(t->coverage, t->e, t->max_range);
+}
+
 /* Decoding alone and together, across the border of the first page. */
 static void run_trial(struct trial *t) {
     size_t prompt = 62 + rng_below(&t->rng, 5);
     feed_chunks(t, (size_t[]){prompt, 12});
+    if (rng_below(&t->rng, 3) == 0) switch_plan(t);
     for (int i = 0; i < 2; i++)
         feed(t, "alone", (size_t[]){i == 0, i == 1});
     while (t->fed[0] < N_LONG)
