@@ -94,6 +94,11 @@ typedef struct ats_options {
      * load of a model; a path: by this profile; "off": none, and a GPU gets as many of the last
      * layers as its memory holds. */
     const char *profile;
+    /* A plan made by a profile is made again, and changed between rounds, when other programs take
+     * their share of a device or the link: when its speed differs by replan_threshold (0: 0.15), at
+     * least replan_interval rounds (0: 5) apart, and only for a gain that pays. */
+    bool dynamic;
+    double replan_threshold, replan_interval;
     const char *gpu_layers; /* "12": the last 12 layers; "all": these and the output; "auto" or
                                NULL: it is left open */
     const char *const *overrides; /* (n_overrides) "REGEX=DEVICE": the home of the tensors that it
@@ -231,6 +236,7 @@ typedef struct ats_stats {
     uint64_t n_rounds;
     uint64_t kv_bytes, weight_bytes, work_bytes; /* promised at load; kv with recurrent state */
     uint64_t n_lost_devices; /* in the middle of a round, after which the CPU went on alone */
+    uint64_t n_plans_made, n_plan_switches, switch_ns; /* while running (ats_options.dynamic) */
 } ats_stats;
 ATS_API void ats_engine_stats(const ats_engine *engine, ats_stats *out);
 ATS_API void ats_engine_stats_reset(ats_engine *engine); /* counters, not load figures */

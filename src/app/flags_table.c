@@ -300,6 +300,19 @@ const struct flag flag_table[N_FLAGS] = {
                       .help = "place by times of this machine: kept ones, measured at the first "
                               "load of a model (auto, the default), those of a file, or none: as "
                               "many layers as fit (off)"},
+    [FLAG_DYNAMIC] = {.names = {"--dynamic"}, .value = "on|off", .kind = FLAG_CHOICE,
+                      .group = GROUP_PLACEMENT, .commands = ENGINE, .choices = "off|on",
+                      .default_value = "off",
+                      .help = "plan again while tokens are generated, when other programs take "
+                              "their share of a device: a plan made by a profile only"},
+    [FLAG_REPLAN_THRESHOLD] = {.names = {"--replan-threshold"}, .value = "X", .kind = FLAG_REAL,
+                               .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 0, .max = 10,
+                               .default_value = "0.15",
+                               .help = "plan again when a device or the link is off by this share"},
+    [FLAG_REPLAN_INTERVAL] = {.names = {"--replan-interval"}, .value = "N", .kind = FLAG_REAL,
+                              .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 0, .max = 1000000,
+                              .default_value = "5",
+                              .help = "rounds from one plan to the next, at least"},
     [FLAG_PLAN] = {.names = {"--plan"}, .value = "FILE", .kind = FLAG_TEXT,
                    .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .takes_file = true,
                    .help = "take the home of everything from a file that --save-plan wrote"},
@@ -636,14 +649,6 @@ const struct flag flag_table[N_FLAGS] = {
                        .help = "a trace of what other programs take of the machine: tell a long "
                                "decode under it, with the plan as it is, planned again, and by "
                                "one who knows the load"},
-    [FLAG_REPLAN_THRESHOLD] = {.names = {"--replan-threshold"}, .value = "X", .kind = FLAG_REAL,
-                               .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 10,
-                               .default_value = "0.15",
-                               .help = "plan again when a device or the link is off by this share"},
-    [FLAG_REPLAN_INTERVAL] = {.names = {"--replan-interval"}, .value = "N", .kind = FLAG_REAL,
-                              .group = GROUP_TASK, .commands = SIM, .min = 0, .max = 1000000,
-                              .default_value = "5",
-                              .help = "rounds from one plan to the next, at least"},
     [FLAG_PLAN_DIFF] = {.names = {"--diff"}, .value = "PLAN", .kind = FLAG_TEXT,
                         .group = GROUP_TASK, .commands = PLAN, .only_here = true,
                         .takes_file = true,

@@ -1,41 +1,226 @@
-/* Another plan while the engine runs. */
+/* Planning again while the engine runs (S5): some rounds are measured, a thread makes another plan,
+ * and between two rounds it comes into force. What decides is plan/replan.h. */
 #include "run/engine.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "plan/redecide.h"
 #include "run/switch.h"
 
-#include "base/log.h"
+/* Observations that say what a device's "alone" is: a profile is never exact. */
+#define CALIBRATE 8
+/* Rounds from one that is measured to the next: all of long ones. */
+#define MEASURE_EVERY 4
+#define LONG_ROUND_S  0.05
+/* Depth is taken into account in steps. */
+#define DEPTH_STEP 256
+/* After a plan that did not fit: of the bytes that were counted on. */
+#define LESS_BYTES (31.0 / 32)
 
-static bool page_is_used(const void *user, int kv_class, int page) {
-    const ats_engine *e = user;
-    return kv_page_refs(e->kv, kv_class, page) > 0;
+/* Asked for in the engine's thread, solved in its own. */
+struct solving {
+    struct thread thread;
+    bool runs, has_thread; /* runs: what it makes has not been taken */
+    _Atomic bool done;
+    struct load_factors factors;
+    struct arena arena;
+    struct redecision out;
+    ats_status status;
+};
+struct adapt {
+    struct replan replan;
+    struct decide_options options;
+    const struct items *items;
+    int cpu, gpu;
+    struct decide_way base, now, before; /* before: no placement, if there is none */
+    struct arena now_arena, before_arena;
+    double alone_s[N_LOAD_RESOURCES];
+    int alone_depth; /* -1: of none yet */
+    int n_since;     /* rounds since one was measured */
+    bool measures;   /* the round that comes */
+    struct solving solving;
+};
+
+/* ---- a plan is made ---- */
+
+static void *solve(void *arg) {
+    struct adapt *a = arg;
+    struct solving *s = &a->solving;
+    s->status = redecide(&s->arena, a->items, &a->options, &s->factors, &a->base, &a->now,
+                         a->before.placement ? &a->before : NULL, &a->replan.options, &s->out);
+    atomic_store(&s->done, true);
+    return NULL;
 }
 
-static bool state_is_used(const void *user, int slot) {
-    const ats_engine *e = user;
-    return state_slot_is_used(e->states, slot);
+static void join(struct solving *s) {
+    if (s->has_thread) thread_join(&s->thread);
+    s->has_thread = false;
 }
 
-/* Nothing is left: the next request finds no executor, and starts anew (recover.c). */
-static ats_status give_up(ats_engine *e, ats_status status) {
-    log_msg(LOG_ERROR, "%s; the next request starts from the file and the tokens", error_text());
-    char why[300];
-    snprintf(why, sizeof why, "%s", error_text());
-    engine_stop(e);
-    return fail(status, "%s", why);
+static void ask(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    a->solving.factors = replan_ask(&a->replan);
+    atomic_store(&a->solving.done, false);
+    a->solving.runs = thread_start(&a->solving.thread, solve, a) == ATS_OK;
+    a->solving.has_thread = a->solving.runs;
+    if (!a->solving.runs) error_clear(); /* asked again when the load changes again */
+    e->stats.n_plans_made += a->solving.runs;
 }
 
-ats_status engine_switch(ats_engine *e, struct arena *arena, struct plan *plan,
-                         struct switch_report *report) {
-    const struct switch_use use = {page_is_used, state_is_used, e};
-    REQUIRE(e->executor);
-    session_copy_pages(e);
-    ats_status status = executor_switch(&e->executor, plan, &e->executor_options, &use, report);
-    if (!e->executor) return give_up(e, status);
-    if (status != ATS_OK) return status;
-    arena_free(&e->plan_arena);
-    e->plan_arena = *arena;
-    *arena = (struct arena){0};
-    e->plan = plan;
-    executor_totals(e->executor, &e->ledger);
-    engine_count_stats(e);
-    return observe_open(e);
+/* ---- and taken ---- */
+
+static void take(ats_engine *e, const char *reason) {
+    struct adapt *a = e->adapt;
+    const struct redecision *r = &a->solving.out;
+    struct arena arena = {0};
+    struct switch_report report;
+    uint64_t start = clock_ns();
+    struct plan *plan = planner_plan(e->planner, &arena, &r->way, e->n_devices, a->cpu, a->gpu);
+    ats_status status = engine_switch(e, &arena, plan, &report);
+    arena_free(&arena);
+    if (!e->adapt) return; /* everything was lost, and the engine stopped */
+    uint64_t ns = clock_ns() - start;
+    if (status != ATS_OK) {
+        log_msg(LOG_WARN, "%s: the plan stays as it is", error_text());
+        error_clear();
+        a->options.device_bytes *= LESS_BYTES;
+        return;
+    }
+    log_msg(LOG_INFO,
+            "another plan, %s: %.2f ms a token instead of %.2f; it took %.0f ms, %.0f MiB loaded, "
+            "%.0f kept, %.0f of caches moved",
+            reason, r->offer.new_s * 1e3, r->offer.old_s * 1e3, (double)ns * 1e-6,
+            (double)report.loaded_bytes / 1048576, (double)report.kept_bytes / 1048576,
+            (double)report.carried_bytes / 1048576);
+    e->stats.n_plan_switches++;
+    e->stats.switch_ns += ns;
+    replan_switched(&a->replan, &r->offer);
+    arena_free(&a->before_arena);
+    a->before = a->now;
+    a->before_arena = a->now_arena;
+    a->now = r->way;
+    a->now_arena = a->solving.arena;
+    a->solving.arena = (struct arena){0};
+    a->alone_depth = -1;
+}
+
+static void finish(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    struct solving *s = &a->solving;
+    char reason[128];
+    join(s);
+    s->runs = false;
+    replan_reason(&a->replan, reason, sizeof reason);
+    bool same = s->status == ATS_OK && redecide_same(a->items, &s->out.way, &a->now);
+    if (s->status == ATS_OK && !same && replan_accept(&a->replan, &s->out.offer)) take(e, reason);
+    if (e->adapt) arena_free(&s->arena);
+}
+
+void adapt_wait(ats_engine *e) {
+    join(&e->adapt->solving);
+}
+
+/* ---- what rounds say ---- */
+
+static void set_alone(struct adapt *a, int depth) {
+    struct arena arena = {0};
+    struct decide_options o = a->options;
+    struct decide_way way = a->now;
+    if (a->alone_depth >= 0 && depth / DEPTH_STEP == a->alone_depth / DEPTH_STEP) return;
+    struct schedule_options so = decide_schedule_options(&o, &way, 1, depth);
+    schedule_retime(&arena, a->items, way.placement, &so, &a->now.decode, &way.decode);
+    redecide_alone(&way, a->alone_s);
+    a->alone_depth = depth;
+    arena_free(&arena);
+}
+
+/* What two of them did at once. */
+static double together_s(ats_engine *e, unsigned a, unsigned b) {
+    const struct program *p = executor_program(e->executor);
+    const struct metrics_facts *f = &e->observed.facts;
+    const struct round_times *t = executor_times(e->executor);
+    return 1e-9 * ((double)metrics_busy_ns(p, f, t, a) + (double)metrics_busy_ns(p, f, t, b) -
+                   (double)metrics_busy_ns(p, f, t, a | b));
+}
+
+static void read_times(ats_engine *e, int depth, struct replan_observation *o) {
+    const struct adapt *a = e->adapt;
+    const struct program *p = executor_program(e->executor);
+    const struct metrics_facts *f = &e->observed.facts;
+    const struct round_times *t = executor_times(e->executor);
+    struct timeline_result r = {.cpu_busy_s = 1e-9 * (double)metrics_busy_ns(p, f, t, METRICS_CPU),
+                                .gpu_busy_s = 1e-9 * (double)metrics_busy_ns(p, f, t, METRICS_GPU),
+                                .copy_busy_s =
+                                    1e-9 * (double)metrics_busy_ns(p, f, t, METRICS_LINK),
+                                .cpu_copy_s = together_s(e, METRICS_CPU, METRICS_LINK),
+                                .cpu_gpu_s = together_s(e, METRICS_CPU, METRICS_GPU)};
+    o->round_s = 1e-9 * (double)(t->end_ns - t->begin_ns);
+    set_alone(e->adapt, depth);
+    memcpy(o->alone_s, a->alone_s, sizeof o->alone_s);
+    redecide_busy(&a->now, &r, o->busy_s);
+}
+
+void adapt_observe(ats_engine *e, double now_s, const struct replan_observation *o) {
+    struct adapt *a = e->adapt;
+    replan_observe(&a->replan, now_s, o);
+    if (!a->solving.runs && replan_due(&a->replan)) ask(e);
+}
+
+/* Decode of one session: what was planned for. */
+static bool counts(const struct round *round) {
+    return round->n_tokens == 1 && round->n_runs == 1;
+}
+
+void adapt_round(ats_engine *e, const struct round *round) {
+    struct adapt *a = e->adapt;
+    if (!a || !e->executor) return;
+    const struct round_times *t = executor_times(e->executor);
+    if (a->measures && t && counts(round)) {
+        struct replan_observation o = {0};
+        read_times(e, round->runs[0].position, &o);
+        adapt_observe(e, 1e-9 * (double)t->end_ns, &o);
+        a->n_since = 0;
+    }
+    if (a->solving.runs && atomic_load(&a->solving.done)) finish(e);
+    if (!e->adapt || !e->executor) return;
+    bool measures = ++a->n_since >= MEASURE_EVERY || a->replan.round_s > LONG_ROUND_S;
+    bool seen = e->observed.measures || e->observed.trace;
+    if (!seen && measures != a->measures) executor_set_timed(e->executor, measures);
+    a->measures = measures;
+}
+
+/* ---- opening ---- */
+
+void adapt_open(ats_engine *e) {
+    const struct planner *p = e->planner;
+    bool planned = p && e->choice.planned && p->way.placement;
+    if (!e->options.dynamic || !planned || e->n_devices != 2) return;
+    struct adapt *a = e->adapt = xcalloc(1, sizeof *a);
+    struct replan_options o = replan_options_default();
+    if (e->options.replan_threshold > 0) o.threshold = e->options.replan_threshold;
+    if (e->options.replan_interval > 0) o.interval_rounds = e->options.replan_interval;
+    o.n_calibrate = CALIBRATE;
+    replan_begin(&a->replan, &o);
+    a->items = p->items;
+    a->options = p->options;
+    a->base = a->now = p->way;
+    a->cpu = e->devices[0]->gpu ? 1 : 0;
+    a->gpu = 1 - a->cpu;
+    a->alone_depth = -1;
+}
+
+void adapt_close(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    if (!a) return;
+    join(&a->solving);
+    arena_free(&a->solving.arena);
+    arena_free(&a->now_arena);
+    arena_free(&a->before_arena);
+    free(a);
+    e->adapt = NULL;
 }

@@ -35,6 +35,12 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
     TRY(check_range("n_overrides", o->n_overrides, 4096));
     TRY(check_range("vram_mib", o->vram_mib, 1 << 24));
+    if (!(o->replan_threshold >= 0 && o->replan_threshold <= 10 && o->replan_interval >= 0 &&
+          o->replan_interval <= 1e6))
+        return fail(ATS_BAD_ARGUMENT,
+                    "replan_threshold is %g and replan_interval %g, expected 0 "
+                    "to 10 and 0 to 1e6",
+                    o->replan_threshold, o->replan_interval);
     return check_range("math", (int)o->math, ATS_MATH_BF16);
 }
 
@@ -190,6 +196,7 @@ static ats_status load_plan(ats_engine *e, struct executor_options *o) {
 }
 
 void engine_stop(ats_engine *e) {
+    adapt_close(e);
     executor_close(e->executor);
     e->executor = NULL;
     e->plan = NULL;
@@ -210,7 +217,10 @@ ats_status engine_start(ats_engine *e) {
     }
     if (status != ATS_OK) return status;
     engine_count_stats(e);
-    return e->options.plan_only ? ATS_OK : observe_open(e);
+    if (e->options.plan_only) return ATS_OK;
+    TRY(observe_open(e));
+    adapt_open(e);
+    return ATS_OK;
 }
 
 static ats_status open_engine(ats_engine *e) {

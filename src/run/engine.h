@@ -33,6 +33,7 @@ struct ats_engine {
     struct plan *plan;
     struct arena plan_arena; /* of a plan that came later (engine_switch) */
     struct plan_choice choice;
+    struct adapt *adapt;     /* NULL: the plan stays */
     struct planner *planner; /* NULL: no profile says how long anything takes */
     struct ledger ledger;
     struct executor_options executor_options;
@@ -78,15 +79,27 @@ MUST_CHECK ats_status engine_start_somehow(ats_engine *e);
  * alone, with all sessions as they were. Also with no executor, after an attempt that failed; one
  * leaves none, and the sessions' tokens as they were. */
 MUST_CHECK ats_status engine_recover(ats_engine *e);
-/* adapt.c: between rounds, another plan takes the place of the one in force (switch.h), which has
- * passed plan_check for the devices that are open. plan lies in *arena, which is taken over if it
- * comes into force. After an error the old plan is in force; or, if memory was lost on the way,
+/* adapt.c: a controller beside the rounds (replan.h), where the plan was made by a profile and may
+ * change. close waits for a plan that is being made. */
+void adapt_open(ats_engine *e);
+void adapt_close(ats_engine *e);
+/* After a round that did not fail: measures some, has plans made in a thread, takes them. */
+void adapt_round(ats_engine *e, const struct round *round);
+/* What of it a round's times are fed to; for tests as well. */
+struct replan_observation;
+void adapt_observe(ats_engine *e, double now_s, const struct replan_observation *o);
+/* For tests: until the plan that is being made is made; the next round takes it. */
+void adapt_wait(ats_engine *e);
+
+/* switch_plan.c: between rounds, another plan takes the place of the one in force (switch.h), which
+ * has passed plan_check for the devices that are open. plan lies in *arena, which is taken over if
+ * it comes into force. After an error the old plan is in force; or, if memory was lost on the way,
  * nothing is, and the next request starts anew from the file and the tokens. */
 struct switch_report;
 MUST_CHECK ats_status engine_switch(ats_engine *e, struct arena *arena, struct plan *plan,
                                     struct switch_report *report);
 
-/* session.c, for them: pages that are to be copied before anything else is. */
+/* session.c, for it: pages that are to be copied before anything else is. */
 void session_copy_pages(ats_engine *e);
 /* session.c, for it: a session's tokens leave the cache, are evaluated again, or, if they were not,
  * stand in it unevaluated. */

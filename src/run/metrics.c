@@ -65,20 +65,14 @@ static uint64_t union_ns(struct backend_times *items, size_t n) {
     return sum;
 }
 
-/* Time in which any device of the kind computes. */
-static uint64_t busy_ns(const struct program *p, const struct metrics_facts *f,
-                        const struct round_times *t, bool gpu) {
+uint64_t metrics_busy_ns(const struct program *p, const struct metrics_facts *f,
+                         const struct round_times *t, unsigned kinds) {
     size_t n = 0;
-    for (int i = 0; i < p->n_segments; i++)
-        if (f->gpu[p->segments[i].device] == gpu && t->segments[i].known)
-            f->room[n++] = t->segments[i].ran;
-    return union_ns(f->room, n);
-}
-
-static uint64_t link_ns(const struct program *p, const struct metrics_facts *f,
-                        const struct round_times *t) {
-    size_t n = 0;
-    for (int i = 0; i < p->n_transfers; i++)
+    for (int i = 0; i < p->n_segments; i++) {
+        unsigned kind = f->gpu[p->segments[i].device] ? METRICS_GPU : METRICS_CPU;
+        if ((kinds & kind) && t->segments[i].known) f->room[n++] = t->segments[i].ran;
+    }
+    for (int i = 0; i < p->n_transfers && (kinds & METRICS_LINK); i++)
         if (t->copies[i].known) f->room[n++] = t->copies[i].ran;
     return union_ns(f->room, n);
 }
@@ -151,9 +145,9 @@ void metrics_add(const struct program *p, const struct metrics_facts *f, const s
     sum->n_rounds++;
     sum->n_tokens += (uint64_t)round->n_tokens;
     sum->round_ns += round_ns;
-    sum->cpu_busy_ns += busy_ns(p, f, t, false);
-    sum->gpu_busy_ns += busy_ns(p, f, t, true);
-    sum->link_busy_ns += link_ns(p, f, t);
+    sum->cpu_busy_ns += metrics_busy_ns(p, f, t, METRICS_CPU);
+    sum->gpu_busy_ns += metrics_busy_ns(p, f, t, METRICS_GPU);
+    sum->link_busy_ns += metrics_busy_ns(p, f, t, METRICS_LINK);
     sum->exposed_ns += exposed_ns(p, t);
     sum->weight_bytes += (uint64_t)f->weight_bytes;
     sum->n_copies += (uint64_t)p->n_transfers;

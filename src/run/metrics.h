@@ -20,6 +20,10 @@ struct metrics_facts {
 void metrics_facts(struct arena *arena, const struct graph *g, const struct program *program,
                    struct backend *const *devices, struct metrics_facts *out);
 
+/* Time of the round in which something of these kinds runs, as bits. */
+enum { METRICS_CPU = 1, METRICS_GPU = 2, METRICS_LINK = 4 };
+uint64_t metrics_busy_ns(const struct program *program, const struct metrics_facts *facts,
+                         const struct round_times *times, unsigned kinds);
 /* Adds a round to *sum. */
 void metrics_add(const struct program *program, const struct metrics_facts *facts,
                  const struct round *round, const struct round_times *times, ats_metrics *sum);

@@ -247,6 +247,7 @@ static ats_status run_round(struct eval *v) {
     uint64_t ns = clock_ns() - start;
     if (!v->replays) count_round(v, &round, ns);
     observe_round(e, &round, is_decode(v), ns - executor_ns);
+    if (!v->replays) adapt_round(e, &round);
     return ATS_OK;
 }
 
