@@ -2,6 +2,7 @@
 #include "backend/backend.h"
 
 #include <string.h>
+#include <unistd.h>
 #include "backend/cpu/cpu.h"
 #include "backend/sim/sim.h"
 #ifdef HAVE_VULKAN
@@ -55,6 +56,21 @@ int backend_list_devices(struct backend_device_info *out, int max) {
     ats_status none = fail(ATS_UNSUPPORTED, "this build has no Vulkan");
     (void)none;
     return 0;
+#endif
+}
+
+/* Mesa and AMD, NVIDIA, Windows' Linux, Qualcomm, Arm. */
+static const char *const gpu_nodes[] = {"/dev/dri", "/dev/nvidiactl", "/dev/dxg", "/dev/kgsl-3d0",
+                                        "/dev/mali0"};
+
+bool backend_may_have_gpu(void) {
+#if defined __linux__ && defined HAVE_VULKAN
+    for (int i = 0; i < COUNT_OF(gpu_nodes); i++)
+        if (access(gpu_nodes[i], F_OK) == 0) return true;
+    return false;
+#else
+    (void)gpu_nodes;
+    return true;
 #endif
 }
 

@@ -347,6 +347,9 @@ struct backend_device_info {
 };
 /* Fills at most max entries; returns how many there are. 0: the error text says why, once. */
 int backend_list_devices(struct backend_device_info *out, int max);
+/* False: the system has no node of any GPU's driver. Listing devices, which loads software ones
+ * too, takes 0.1 s; this takes nothing. */
+bool backend_may_have_gpu(void);
 
 /* For options and `doctor`: what the CPU backend would use. */
 struct backend_cpu_info {

@@ -71,6 +71,7 @@ static char *file_device_list(ats_engine *e) {
 bool choose_has_gpu(void) {
     struct backend_device_info found[16];
     bool real = false;
+    if (!backend_may_have_gpu()) return false;
     int n = backend_list_devices(found, COUNT_OF(found));
     for (int i = 0; i < n; i++)
         real |= found[i].usable && !found[i].software;
