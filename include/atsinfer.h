@@ -182,7 +182,9 @@ typedef struct ats_simulation {
     bool stream_caches;      /* KV of the host may be copied for a round, as weights are */
     double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
                                    choices; 0: the shape's, else 1, which is uniform */
-    bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk */
+    bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk, as
+                                   predicted */
+    const char *executed_trace; /* a file for those of a decode round as executed; NULL: none */
     /* Homes that are given, as in ats_options, of devices "cpu" and "gpu"; what is left open is
      * placed as well as that allows. */
     const char *gpu_layers;

@@ -35,6 +35,25 @@ static void add_limit(struct buf *out, const json_t *limits, const char *key, co
     buf_printf(out, ", hit %.0f%%\n", 100 * real_of(o, "hit"));
 }
 
+/* What the executor makes of it on simulated devices. */
+static void add_executed(struct buf *out, const json_t *o) {
+    static const char *const names[] = {"decode", "prefill"};
+    const json_t *executed = json_object_get(o, "executed");
+    if (!executed) {
+        buf_add_str(out, "executed   not: ");
+        add_text(out, o, "not_executed");
+        buf_add_str(out, "\n");
+        return;
+    }
+    buf_add_str(out, "executed   ");
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const json_t *one = json_object_get(executed, names[i]);
+        buf_printf(out, "%s%s %.2f ms (%+.1f%% of what is predicted)", i ? ", " : "", names[i],
+                   1e3 * real_of(one, "round_s"), 100 * real_of(one, "gap"));
+    }
+    buf_add_str(out, "\n");
+}
+
 static void add_report(struct buf *out, const json_t *o) {
     char size[32], weights[32];
     const json_t *placement = json_object_get(o, "placement"),
@@ -60,6 +79,7 @@ static void add_report(struct buf *out, const json_t *o) {
                real_of(o, "n_prompt"));
     add_shares(out, "decode", json_object_get(o, "decode"));
     add_shares(out, "prefill", json_object_get(o, "prefill"));
+    add_executed(out, o);
     add_limit(out, limits, "round", "limit S6");
     add_limit(out, limits, "blocks", "limit S6b");
     add_limit(out, limits, "prefill", "prefill");
@@ -164,11 +184,25 @@ static void fill(struct app *app, ats_simulation *s) {
     s->replan_threshold = f->values[FLAG_REPLAN_THRESHOLD].real;
     s->replan_interval = f->values[FLAG_REPLAN_INTERVAL].real;
     s->trace = flag_given(f, FLAG_TRACE);
+    s->executed_trace = s->trace ? flag_text(f, FLAG_TRACE) : NULL;
 }
 
-/* Moves "trace" of the answer into a file. */
+/* The events of the executed round, which stand in the file, as one more process of the trace. */
+static void add_executed_events(const char *path, json_t *events) {
+    enum { EXECUTED = 3 }; /* after those of a decode round and a chunk */
+    json_t *file = json_load_file(path, 0, NULL), *event;
+    size_t i;
+    json_array_foreach(json_object_get(file, "traceEvents"), i, event) {
+        json_object_set_new(event, "pid", json_integer(EXECUTED));
+        json_array_append(events, event);
+    }
+    json_decref(file);
+}
+
+/* Moves "trace" of the answer into a file, beside the executed round. */
 MUST_CHECK static ats_status write_trace(const char *path, json_t *o) {
     json_t *trace = json_object();
+    add_executed_events(path, json_object_get(o, "trace"));
     json_object_set(trace, "traceEvents", json_object_get(o, "trace"));
     json_object_del(o, "trace");
     char *text = json_print(trace, false);

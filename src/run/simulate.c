@@ -206,6 +206,7 @@ ats_status ats_simulate(const ats_simulation *given, char **json) {
     struct simulation s = {0};
     *json = NULL;
     ats_status status = simulation_run(&s, given);
+    if (status == ATS_OK) status = simulation_execute(&s);
     if (status == ATS_OK) {
         json_t *root = simulation_json(&s);
         *json = json_print(root, false);

@@ -1,6 +1,7 @@
 /*
  * What simulate.c decides and simulate_json.c tells: a model on a described machine, in virtual
- * time, by the arithmetic of plan/. Behind ats_simulate; touches no device.
+ * time, by the arithmetic of plan/, and by the executor on simulated devices (simulate_execute.c).
+ * Behind ats_simulate; touches no other device.
  */
 #pragma once
 
@@ -30,6 +31,12 @@ struct simulation {
     /* S6; S6b, and with the starts of operators; of a chunk of the prompt. All for the memory that
      * the way leaves to weights and caches. */
     struct limit round, blocks, started, prompt;
+    /* Of a decode round and a chunk in the middle of the prompt, by a schedule that the executor
+     * can run; NULL: it was, else why not. */
+    struct simulation_executed {
+        double round_s, predicted_s;
+    } executed[2];
+    const char *not_executed;
     struct ablation *ablation; /* NULL: not asked for */
     struct load_run *load;     /* the same */
 };
@@ -89,6 +96,8 @@ bool simulation_granularity(const char *name, enum granularity *out);
 MUST_CHECK ats_status simulation_items(struct simulation *s, const struct profile *machine,
                                        struct items **items);
 struct decide_options simulation_options(const struct simulation *s, int n_batch);
+/* Behind simulation_run: s->executed, or s->not_executed. Errors: IO, of the trace. */
+MUST_CHECK ats_status simulation_execute(struct simulation *s);
 /* Behind simulation_run, on a simulation whose best way is known: s->ablation. */
 MUST_CHECK ats_status ablation_run(struct simulation *s);
 

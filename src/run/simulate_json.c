@@ -176,6 +176,29 @@ static json_t *ablation_json(const struct simulation *s) {
     return o;
 }
 
+/* ---- as executed ---- */
+
+/* executed_decode_s, executed_prefill_s; and what is predicted of the same schedules. */
+static void set_executed(json_t *o, const struct simulation *s) {
+    static const char *const names[] = {"decode", "prefill"};
+    if (s->not_executed) {
+        json_object_set_new(o, "not_executed", json_string(s->not_executed));
+        return;
+    }
+    json_t *executed = json_object();
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        const struct simulation_executed *e = &s->executed[i];
+        json_t *one = json_object();
+        set(one, "round_s", e->round_s);
+        set(one, "predicted_s", e->predicted_s);
+        set(one, "gap", e->round_s / e->predicted_s - 1);
+        json_object_set_new(executed, names[i], one);
+    }
+    json_object_set_new(o, "executed", executed);
+    set(o, "executed_decode_s", s->executed[0].round_s);
+    set(o, "executed_prefill_s", s->executed[1].round_s);
+}
+
 /* ---- the whole ---- */
 
 json_t *simulation_json(struct simulation *s) {
@@ -199,6 +222,7 @@ json_t *simulation_json(struct simulation *s) {
     json_object_set_new(o, "placement", placement_json(s));
     json_object_set_new(o, "decode", schedule_json(&w->decode));
     json_object_set_new(o, "prefill", schedule_json(&w->prefill));
+    set_executed(o, s);
     json_object_set_new(o, "limits", limits_json(s));
     if (s->ablation) json_object_set_new(o, "ablation", ablation_json(s));
     if (s->load) json_object_set_new(o, "load", load_json(s->load));

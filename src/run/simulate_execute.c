@@ -1,0 +1,55 @@
+/* What was decided, carried out by the executor on the machine in virtual time (rehearse.h): its
+ * rounds beside those that are predicted. */
+#include <math.h>
+
+#include "run/rehearse.h"
+#include "run/simulate.h"
+
+/* The executor's copies are known before a round: it brings neither just the experts that the round
+ * chose nor caches. */
+static struct schedule_options runnable(const struct simulation *s, int n_tokens, double depth,
+                                        enum transfer_rule rule) {
+    const struct decide_way *w = &s->best;
+    return (struct schedule_options){.n_tokens = n_tokens,
+                                     .n_rows = 1,
+                                     .depth = depth,
+                                     .n_slots = w->n_slots,
+                                     .slot_bytes = w->slot_bytes,
+                                     .periodic = true,
+                                     .by_units = s->granularity == GRANULARITY_SHARD,
+                                     .whole_experts = true,
+                                     .rule = w->n_slots > 0 ? rule : TRANSFER_NONE};
+}
+
+/* trace: a file for one round, or NULL. */
+static ats_status execute(struct simulation *s, int n_tokens, double depth, enum transfer_rule rule,
+                          const char *trace, struct simulation_executed *out) {
+    struct schedule_options o = runnable(s, n_tokens, depth, rule);
+    struct schedule schedule;
+    struct rehearsal r;
+    schedule_solve(&s->arena, s->items, s->best.placement, &o, &schedule);
+    const struct plan *plan = schedule_plan(&s->arena, s->items, s->best.placement, &schedule,
+                                            o.n_slots, o.slot_bytes, 2, 0, 1);
+    struct rehearsal_options ro =
+        rehearsal_options_default(s->model->graph, n_tokens, (int)depth, s->o.n_ctx);
+    ro.kv_k = s->items_options.kv_k;
+    ro.kv_v = s->items_options.kv_v;
+    TRY(rehearse(s->model, s->items, plan, &ro, &r));
+    *out = (struct simulation_executed){r.round_s, schedule.transfer.result.round_s};
+    if (!trace) return ATS_OK;
+    ro.n_rounds = 1;
+    ro.trace = trace;
+    return rehearse(s->model, s->items, plan, &ro, &r);
+}
+
+ats_status simulation_execute(struct simulation *s) {
+    int n_batch = min_int(s->best.n_batch, s->o.n_prompt);
+    double middle = floor(fmax(0, (s->o.n_prompt - n_batch) / 2.0));
+    struct simulation_executed *e = s->executed;
+    ats_status status = execute(s, 1, s->o.depth, s->rule, s->o.executed_trace, &e[0]);
+    if (status == ATS_OK) status = execute(s, n_batch, middle, s->prefill_rule, NULL, &e[1]);
+    if (status != ATS_NO_MEMORY) return status;
+    s->not_executed = arena_strdup(&s->arena, error_text()); /* a machine is too small for it */
+    error_clear();
+    return ATS_OK;
+}
