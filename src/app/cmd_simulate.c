@@ -202,7 +202,7 @@ static void add_executed_events(const char *path, json_t *events) {
 /* Moves "trace" of the answer into a file, beside the executed round. */
 MUST_CHECK static ats_status write_trace(const char *path, json_t *o) {
     json_t *trace = json_object();
-    add_executed_events(path, json_object_get(o, "trace"));
+    if (json_object_get(o, "executed")) add_executed_events(path, json_object_get(o, "trace"));
     json_object_set(trace, "traceEvents", json_object_get(o, "trace"));
     json_object_del(o, "trace");
     char *text = json_print(trace, false);

@@ -114,6 +114,21 @@ static void limits_are_not_passed(void **state) {
     }
 }
 
+/* test_rehearse.c has the bound for every model and machine. */
+static void what_is_decided_is_executed(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        json_t *json = simulate(cases[i].shape, cases[i].machine, "shard", "ours", -1);
+        const json_t *executed = test_json_get(json, "executed");
+        double decode_s = number(test_json_get(executed, "decode"), "round_s");
+        assert_true(fabs(number(json, "executed_decode_s") / decode_s - 1) < 1e-9);
+        assert_true(number(json, "executed_prefill_s") > decode_s);
+        assert_true(fabs(number(test_json_get(executed, "decode"), "gap")) < 0.05);
+        assert_true(fabs(number(test_json_get(executed, "prefill"), "gap")) < 0.05);
+        json_decref(json);
+    }
+}
+
 /* ---- the eight shapes on the paper's platforms ---- */
 
 static const char *const shapes[] = {"glm-z1-9b",         "qwen3-14b",     "qwen3-30b-a3b",
@@ -513,6 +528,7 @@ int main(void) {
         cmocka_unit_test(finer_is_not_slower),
         cmocka_unit_test(streaming_is_not_slower),
         cmocka_unit_test(limits_are_not_passed),
+        cmocka_unit_test(what_is_decided_is_executed),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(plans_are_explained),
         cmocka_unit_test(given_homes_are_obeyed),
