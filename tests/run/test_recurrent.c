@@ -5,6 +5,7 @@
 #include "agree.h"
 
 #include "backend/backend.h"
+#include "model/gguf_write.h"
 #include "run/state.h"
 
 /* ---- slots ---- */
@@ -237,6 +238,49 @@ static void state_is_counted(void **state) {
     live_close(&l);
 }
 
+/* The first three layers of a model, all recurrent: nothing has a cache. */
+static void write_without_attention(const char *from, const char *to) {
+    struct gguf *g;
+    struct gguf_writer *w = gguf_writer_open();
+    TEST_OK(gguf_open(from, &g));
+    for (int i = 0; i < g->n_kvs; i++)
+        if (!strstr(g->kvs[i].key, ".block_count") && !strstr(g->kvs[i].key, ".recurrent_layers"))
+            gguf_put_kv(w, &g->kvs[i]);
+    gguf_put_u32(w, "qwen3next.block_count", 3);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) TEST_OK(gguf_writer_begin(w, to));
+        for (int i = 0; i < g->n_tensors; i++) {
+            const struct gguf_tensor *t = &g->tensors[i];
+            if (strncmp(t->name, "blk.3.", 6) == 0) continue;
+            if (pass)
+                TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
+            else
+                gguf_put_tensor(w, t->name, t->dtype, t->n_dims, t->dims);
+        }
+    }
+    TEST_OK(gguf_writer_end(w));
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
+/* More than a page of them. */
+static void tokens_without_any_cache_have_room(void **state) {
+    (void)state;
+    char from[512], to[512];
+    test_tmp_path(to, sizeof to, "no_attention.gguf");
+    if (!test_shared_path(from, sizeof from, "models/qwen3next/qwen3next-f16.gguf")) skip();
+    write_without_attention(from, to);
+    ats_options options = agree_options(to);
+    struct live l = {.e = agree_open(&options)};
+    l.width = (size_t)agree_vocab(l.e);
+    for (int i = 0; i < N; i++)
+        l.ids[i] = (i * 37 + 11) % (int)l.width;
+    l.want = agree_logits(l.e, l.ids, N, 0);
+    TEST_OK(ats_session_open(l.e, &l.s));
+    go_on(&l, 0, N, 7);
+    live_close(&l);
+}
+
 /* 77: there is no such device, which is said. */
 static int run_sessions(void) {
     const struct CMUnitTest tests[] = {
@@ -271,6 +315,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_cancelled_prompt_can_be_continued),
         cmocka_unit_test(sessions_do_not_share_their_snapshots),
         cmocka_unit_test(state_is_counted),
+        cmocka_unit_test(tokens_without_any_cache_have_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
