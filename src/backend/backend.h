@@ -151,9 +151,9 @@ struct backend_limits {
     int max_head_dim;
     int max_experts, max_experts_used; /* of a layer; 0: there are none */
     int max_expert_cols, max_expert_ff;
-    bool expert_floats; /* some of their gates and ups are class f32, or their inputs scaled */
-    int n_slots;        /* for streamed weights */
-    int64_t slot_bytes; /* of each */
+    bool expert_floats;  /* some of their gates and ups are class f32, or their inputs scaled */
+    int n_slots;         /* for streamed weights */
+    int64_t slot_bytes;  /* of each */
     struct races *races; /* base/races.h: who is told what is submitted; or NULL */
 };
 
