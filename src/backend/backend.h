@@ -286,6 +286,7 @@ struct backend {
     bool driven;            /* submit does the work in the caller's thread */
     bool gpu;               /* a GPU or what stands for one: what goes there crosses a link */
     bool streams;           /* it has slots, and copies */
+    bool in_place;          /* a GPU in host memory: what would be streamed to it stays there */
     bool pins;              /* memory of host_alloc, and of streamed weights, cannot be paged out */
     bool stages;            /* streamed weights go through pinned memory of the size of the slots */
     bool keeps_time_only;   /* it computes nothing: weights need no data, results are undefined */

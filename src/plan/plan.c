@@ -227,6 +227,48 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
     return m.plan;
 }
 
+/* Does a later one of the same op, before `end`, go to the part's device? */
+static bool comes_again(const struct plan *plan, int part, int end) {
+    for (int i = part + 1; i < end; i++)
+        if (plan->parts[i].device == plan->parts[part].device) return true;
+    return false;
+}
+
+/* The end of an op, whose length no border divides, stays with its device: all other sizes are
+ * multiples of what borders are, so they still are where a range has moved. */
+static void gather(const struct plan *from, int op, plan_devices in_place, struct plan *to) {
+    int held[32] = {0}, at = 0; /* by device: of earlier parts */
+    for (int i = from->first[op]; i < from->first[op + 1]; i++) {
+        struct plan_part p = from->parts[i];
+        int n = p.end - p.begin;
+        if (in_place >> p.device & 1) {
+            n = held[p.device] += n;
+            if (comes_again(from, i, from->first[op + 1])) continue;
+            p.streamed = false, p.lot = 0;
+        }
+        p.begin = at, p.end = at += n;
+        to->parts[to->n_parts++] = p;
+    }
+}
+
+struct plan *plan_in_place(struct arena *arena, const struct graph *g, const struct plan *from,
+                           plan_devices in_place) {
+    struct plan *to = ARENA_NEW(arena, struct plan);
+    REQUIRE(from->n_devices <= 32);
+    to->n_devices = from->n_devices;
+    to->parts = ARENA_ARRAY(arena, struct plan_part, from->n_parts);
+    to->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
+    to->n_slots = ARENA_ARRAY(arena, int, from->n_devices);
+    for (int d = 0; d < from->n_devices; d++)
+        to->n_slots[d] = in_place >> d & 1 ? 0 : from->n_slots[d];
+    for (int op = 0; op < g->n_ops; op++) {
+        to->first[op] = to->n_parts;
+        gather(from, op, in_place, to);
+    }
+    to->first[g->n_ops] = to->n_parts;
+    return to;
+}
+
 static int64_t weight_bytes(const struct graph_weight *w, const struct plan_part *p) {
     int n_rows = p->axis == AXIS_ROWS ? p->end - p->begin : w->n_rows;
     int n_cols = p->axis == AXIS_COLS ? p->end - p->begin : w->n_cols;

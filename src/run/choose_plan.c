@@ -288,8 +288,25 @@ static plan_devices streaming_devices(const ats_engine *e) {
     return streaming;
 }
 
+/* What a plan, which is legal but for that, streams to GPUs in host memory stays there. */
+static void leave_in_place(ats_engine *e, plan_devices in_place) {
+    const struct plan *plan = e->plan;
+    int64_t bytes[EXECUTOR_MAX_DEVICES] = {0};
+    for (int i = 0; i < plan->n_parts; i++)
+        if (plan->parts[i].streamed)
+            bytes[plan->parts[i].device] += plan_part_bytes(e->model->graph, &plan->parts[i]);
+    for (int d = 0; d < e->n_devices; d++) {
+        if (!(in_place >> d & 1) || !bytes[d]) continue;
+        log_msg(LOG_WARN,
+                "%s works in host memory: %.1f MiB that the plan streams to it are used in place",
+                e->device_names[d], mib(bytes[d]));
+    }
+    e->plan = plan_in_place(&e->arena, e->model->graph, plan, in_place);
+}
+
 static ats_status make_from_file(struct choosing *c) {
     ats_engine *e = c->e;
+    plan_devices in_place = 0;
     int device_of[EXECUTOR_MAX_DEVICES], n;
     const char *const *names = plan_file_devices(e->choice.file, &n);
     for (int i = 0; i < n; i++) {
@@ -301,9 +318,12 @@ static ats_status make_from_file(struct choosing *c) {
                         e->options.plan, names[i]);
         device_of[i] = found;
     }
+    for (int d = 0; d < e->n_devices; d++)
+        in_place |= (plan_devices)e->devices[d]->in_place << d;
     e->choice.how = arena_printf(&e->arena, "from %s", e->options.plan);
     ats_status status = plan_file_apply(e->choice.file, &e->arena, c->g, e->file->arch, device_of,
-                                        e->n_devices, 1, streaming_devices(e), &e->plan);
+                                        e->n_devices, 1, streaming_devices(e) | in_place, &e->plan);
+    if (status == ATS_OK && in_place) leave_in_place(e, in_place);
     for (int d = 0; d < e->n_devices; d++)
         if (e->devices[d]->gpu && e->options.vram_mib)
             c->o->device_bytes[d] = e->choice.budget_bytes = gpu_budget(c, e->devices[d]);

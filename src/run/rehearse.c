@@ -146,30 +146,10 @@ static void set_machine(struct rehearsing *r) {
         r->item_of_op[r->items->items[i].op] = i;
 }
 
-/* Nothing is streamed where the GPU reads the host's memory: neighbours on it are one part. */
+/* Nothing is streamed where the GPU reads the host's memory. */
 static void set_plan(struct rehearsing *r, const struct plan *from) {
-    const int n_ops = r->model->graph->n_ops;
-    struct plan *plan = ARENA_NEW(&r->arena, struct plan);
-    *plan = *from;
-    r->plan = plan;
-    if (r->machine.copy_bytes > 0) return;
-    plan->parts = ARENA_ARRAY(&r->arena, struct plan_part, from->n_parts);
-    plan->first = ARENA_ARRAY(&r->arena, int, n_ops + 1);
-    plan->n_slots = ARENA_ARRAY(&r->arena, int, N_DEVICES);
-    plan->n_parts = 0;
-    for (int op = 0; op < n_ops; op++) {
-        plan->first[op] = plan->n_parts;
-        for (int i = from->first[op]; i < from->first[op + 1]; i++) {
-            struct plan_part p = from->parts[i];
-            struct plan_part *last = &plan->parts[max_int(plan->n_parts, 1) - 1];
-            p.streamed = false;
-            if (plan->n_parts > plan->first[op] && last->device == p.device)
-                last->end = p.end;
-            else
-                plan->parts[plan->n_parts++] = p;
-        }
-    }
-    plan->first[n_ops] = plan->n_parts;
+    plan_devices in_place = r->machine.copy_bytes > 0 ? 0 : 1U << GPU;
+    r->plan = plan_in_place(&r->arena, r->model->graph, from, in_place);
 }
 
 static enum kv_type kv_type_of(enum dtype type) {

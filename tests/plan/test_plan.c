@@ -207,6 +207,44 @@ static void random_plans_stream_in_every_way(void **state) {
     assert_true(n_slots[1] >= 10 && n_slots[2] >= 10 && n_slots[8] >= 10);
 }
 
+/* What device d has of an op. */
+static int held(const struct plan *p, int op, int d) {
+    int n = 0;
+    for (int i = p->first[op]; i < p->first[op + 1]; i++)
+        n += p->parts[i].device == d ? p->parts[i].end - p->parts[i].begin : 0;
+    return n;
+}
+
+/* Ranges of the others stay apart, and streamed. */
+static void nothing_is_streamed_to_devices_in_host_memory(void **state) {
+    (void)state;
+    int n_streamed = 0, n_left = 0, n_gathered = 0;
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
+        struct arena arena = {0};
+        struct rng rng;
+        rng_seed(&rng, seed);
+        const struct graph *g = tiny_graph(&arena, shape);
+        const struct plan *p = plan_random(&arena, g, 4, row_group(shape), EVERY_DEVICE, &rng);
+        plan_devices in_place = 1 + seed % 15, streaming = EVERY_DEVICE & ~in_place;
+        TEST_OK(plan_check(g, p, row_group(shape), EVERY_DEVICE));
+        const struct plan *q = plan_in_place(&arena, g, p, in_place);
+        TEST_OK(plan_check(g, q, row_group(shape), streaming));
+        for (int op = 0; op < g->n_ops; op++)
+            for (int d = 0; d < 4; d++)
+                assert_int_equal(held(q, op, d), held(p, op, d));
+        for (int d = 0; d < 4; d++)
+            assert_int_equal(q->n_slots[d], in_place >> d & 1 ? 0 : p->n_slots[d]);
+        for (int i = 0; i < p->n_parts; i++)
+            n_streamed += p->parts[i].streamed;
+        for (int i = 0; i < q->n_parts; i++)
+            n_left += q->parts[i].streamed;
+        n_gathered += p->n_parts - q->n_parts;
+        arena_free(&arena);
+    }
+    assert_true(n_left >= 100 && n_streamed >= n_left + 100 && n_gathered >= 20);
+}
+
 static void the_bytes_of_a_part_are_its_share_of_the_file(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -395,6 +433,7 @@ int main(void) {
         cmocka_unit_test(random_plans_are_legal_and_reach_every_division),
         cmocka_unit_test(the_same_seed_gives_the_same_plan),
         cmocka_unit_test(random_plans_stream_in_every_way),
+        cmocka_unit_test(nothing_is_streamed_to_devices_in_host_memory),
         cmocka_unit_test(the_bytes_of_a_part_are_its_share_of_the_file),
         cmocka_unit_test(what_cannot_be_streamed_is_refused),
         cmocka_unit_test(a_plan_without_a_home_is_refused),

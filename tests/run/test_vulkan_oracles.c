@@ -7,13 +7,16 @@
 
 #include <stdatomic.h>
 
+#include "base/file.h"
+
 #define BOUND 1e-3
 
-static atomic_int n_messages;
+static atomic_int n_messages, n_in_place;
 static atomic_bool is_expected; /* they are not printed */
 
 static void count_messages(void *user, int level, const char *text) {
     (void)user, (void)level;
+    n_in_place += strstr(text, "are used in place") != NULL;
     if (!strstr(text, "vulkan validation")) return;
     n_messages++;
     if (!is_expected) print_error("%s\n", text);
@@ -108,6 +111,75 @@ static void plans_by_rules_change_nothing(void **state) {
         }
         free(want);
     }
+}
+
+/* ---- devices that work in host memory ---- */
+
+enum { N_PLACED = 20 };
+
+/* What a plan has that the device of the test is an integrated one does not change. */
+struct placed {
+    char *plan;
+    float *logits;
+    int n_transfers, n_told; /* that something is used in place */
+};
+
+static struct placed run_placed(ats_options options, const char *off, const int32_t *ids) {
+    struct placed p = {.n_told = -n_in_place};
+    setenv("ATSINFER_VK_DISABLE", off, 1);
+    ats_engine *e = agree_open(&options);
+    p.plan = ats_engine_plan(e);
+    p.n_transfers = count_transfers(e);
+    p.logits = agree_logits(e, ids, N_PLACED, 7);
+    p.n_told += n_in_place;
+    ats_engine_close(e);
+    setenv("ATSINFER_VK_DISABLE", "", 1);
+    return p;
+}
+
+/* A plan that streams is taken where nothing is: what it streams is there already. Saved again, it
+ * says so, and means the same on a device that streams. */
+static void what_would_be_streamed_is_used_in_place(void **state) {
+    (void)state;
+    static const char *const files[] = {"qwen3moe/qwen3moe-f32.gguf", "llama/llama-f16.gguf"};
+    char path[512], plan[512];
+    int n_streamed = 0;
+    test_tmp_path(plan, sizeof plan, "in_place.json");
+    for (size_t i = 0; i < 2 * COUNT_OF(files); i++) {
+        char name[128];
+        int32_t ids[N_PLACED];
+        snprintf(name, sizeof name, "models/%s", files[i / 2]);
+        if (!test_shared_path(path, sizeof path, name)) skip();
+        float *want = agree_plain(path, ids, N_PLACED);
+        ats_options options = agree_options(path);
+        options.devices = i % 2 ? "cpu,vulkan" : "vulkan";
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            options.plan = NULL;
+            options.plan_seed = seed;
+            struct placed streamed = run_placed(options, "", ids);
+            options.plan = plan;
+            options.plan_seed = 0;
+            TEST_OK(file_write(plan, streamed.plan, strlen(streamed.plan)));
+            struct placed in_place = run_placed(options, "vram", ids);
+            TEST_OK(file_write(plan, in_place.plan, strlen(in_place.plan)));
+            struct placed resident = run_placed(options, "", ids);
+            size_t n = (size_t)N_PLACED * 640;
+            assert_int_equal(in_place.n_told, streamed.n_transfers > 0);
+            assert_int_equal(in_place.n_transfers + resident.n_transfers, 0);
+            assert_null(strstr(in_place.plan, "streamed"));
+            assert_string_equal(in_place.plan, resident.plan);
+            assert_true(test_max_abs_diff(streamed.logits, want, n) <= BOUND);
+            assert_true(test_max_abs_diff(in_place.logits, want, n) <= BOUND);
+            assert_true(test_max_abs_diff(resident.logits, want, n) <= BOUND);
+            n_streamed += streamed.n_transfers > 0;
+            struct placed *const all[] = {&streamed, &in_place, &resident};
+            for (size_t j = 0; j < COUNT_OF(all); j++)
+                ats_free(all[j]->plan), free(all[j]->logits);
+        }
+        free(want);
+    }
+    print_message("%d plans of %zu streamed\n", n_streamed, 6 * COUNT_OF(files));
+    assert_true(n_streamed >= 4);
 }
 
 /* ---- against numbers that are not ours ---- */
@@ -235,6 +307,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_waits_of_streaming_are_reported),
         cmocka_unit_test(plans_by_rules_change_nothing),
+        cmocka_unit_test(what_would_be_streamed_is_used_in_place),
         cmocka_unit_test(whole_models_agree_with_their_oracles),
         cmocka_unit_test(every_quantised_type_agrees_with_its_oracle),
         cmocka_unit_test(memory_that_a_device_lacks_is_an_error),

@@ -102,7 +102,7 @@ static void read_properties(const struct vk_instance *i, const struct extensions
                                        .pNext = &v11};
     i->GetPhysicalDeviceProperties2(g->handle, &all);
     g->properties = all.properties;
-    g->kind = kind_of(all.properties.deviceType);
+    g->kind = vk_disabled("vram") ? GPU_INTEGRATED : kind_of(all.properties.deviceType);
     g->idot_fast = dot.integerDotProduct4x8BitPackedSignedAccelerated;
     g->import = has_import && !vk_disabled("import");
     g->import_align = max_i64((int64_t)host.minImportedHostPointerAlignment, 1);

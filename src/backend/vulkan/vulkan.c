@@ -612,7 +612,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->no_releases = vk_disabled("releases");
     /* the layer (1.3.239) now and then loses a signal of the host, and waits for it for seconds */
     v->no_ahead = vk_disabled("ahead") || v->instance.validates;
-    v->base.streams = v->gpu.kind != GPU_INTEGRATED; /* there, its memory is the host's */
+    v->base.in_place = v->gpu.kind == GPU_INTEGRATED;
+    v->base.streams = !v->base.in_place;
     v->no_pin = vk_disabled("pin");
     v->base.pins = !v->no_pin || v->gpu.import;
     v->base.stages = !v->base.pins;

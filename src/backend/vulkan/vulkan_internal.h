@@ -70,9 +70,10 @@ const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
 void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out);
 /* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
 uint64_t vk_switch(const char *name);
-/* Is it in the list ATSINFER_VK_DISABLE? Beside features: "barriers" between dispatches and
- * "first-barriers" between segments, "arrivals" of copies and "releases" of their slots, for the
- * tests that their loss is noticed; "ahead": nothing is submitted before what it waits for. */
+/* Is it in the list ATSINFER_VK_DISABLE? "vram" makes a device an integrated one. Beside features:
+ * "barriers" between dispatches and "first-barriers" between segments, "arrivals" of copies and
+ * "releases" of their slots, for the tests that their loss is noticed; "ahead": nothing is
+ * submitted before what it waits for. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
