@@ -65,7 +65,7 @@ static const char *const gpu_nodes[] = {"/dev/dri", "/dev/nvidiactl", "/dev/dxg"
 
 bool backend_may_have_gpu(void) {
 #if defined __linux__ && defined HAVE_VULKAN
-    for (int i = 0; i < COUNT_OF(gpu_nodes); i++)
+    for (size_t i = 0; i < COUNT_OF(gpu_nodes); i++)
         if (access(gpu_nodes[i], F_OK) == 0) return true;
     return false;
 #else
