@@ -72,7 +72,8 @@ static void carve_work(struct cpu *c, const struct backend_limits *l, struct car
 
 static int64_t cpu_work_bytes(struct backend *b, const struct backend_limits *limits) {
     struct carver count = {0};
-    carve_work(cpu_of(b), limits, &count);
+    struct cpu counted = {.pool = cpu_of(b)->pool}; /* what is in use stays as it is */
+    carve_work(&counted, limits, &count);
     return (int64_t)count.used + limits->local_bytes;
 }
 
