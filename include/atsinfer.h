@@ -61,6 +61,11 @@ typedef struct ats_sampler ats_sampler;
 
 typedef enum ats_kv_type { ATS_KV_F16, ATS_KV_F32, ATS_KV_Q8_0 } ats_kv_type;
 
+/* What may change a plan that the engine made by itself while it runs. MEMORY: other programs take
+ * the GPU's memory, or give it back: what is on it beyond that leaves it, and returns. ON: also the
+ * speed of a device or the link, where the plan was made by a profile. OFF: nothing. */
+typedef enum ats_dynamic { ATS_DYNAMIC_MEMORY, ATS_DYNAMIC_ON, ATS_DYNAMIC_OFF } ats_dynamic;
+
 /* Arithmetic of matrix products: DEFAULT rounds the activations of quantised weights to 8 bits;
  * F32 keeps float activations everywhere (slower; what comparisons use); BF16 is DEFAULT, but
  * rounds the activations of BF16 weights (not experts') to bf16: faster where the processor has
@@ -94,10 +99,10 @@ typedef struct ats_options {
      * load of a model; a path: by this profile; "off": none, and a GPU gets as many of the last
      * layers as its memory holds. */
     const char *profile;
-    /* A plan made by a profile is made again, and changed between rounds, when other programs take
-     * their share of a device or the link: when its speed differs by replan_threshold (0: 0.15), at
-     * least replan_interval rounds (0: 5) apart, and only for a gain that pays. */
-    bool dynamic;
+    /* What changes a plan between rounds, where it is the engine's to choose; see below. When a
+     * device's or the link's speed differs by replan_threshold (0: 0.15), at least replan_interval
+     * rounds (0: 5) apart, and only for a gain that pays. */
+    ats_dynamic dynamic;
     double replan_threshold, replan_interval;
     const char *gpu_layers; /* "12": the last 12 layers; "all": these and the output; "auto" or
                                NULL: it is left open */

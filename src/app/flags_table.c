@@ -300,11 +300,12 @@ const struct flag flag_table[N_FLAGS] = {
                       .help = "place by times of this machine: kept ones, measured at the first "
                               "load of a model (auto, the default), those of a file, or none: as "
                               "many layers as fit (off)"},
-    [FLAG_DYNAMIC] = {.names = {"--dynamic"}, .value = "on|off", .kind = FLAG_CHOICE,
-                      .group = GROUP_PLACEMENT, .commands = ENGINE, .choices = "off|on",
-                      .default_value = "off",
-                      .help = "plan again while tokens are generated, when other programs take "
-                              "their share of a device: a plan made by a profile only"},
+    [FLAG_DYNAMIC] = {.names = {"--dynamic"}, .value = "memory|on|off", .kind = FLAG_CHOICE,
+                      .group = GROUP_PLACEMENT, .commands = ENGINE, .choices = "memory|on|off",
+                      .default_value = "memory",
+                      .help = "plan again while tokens are generated, when other programs take the "
+                              "GPU's memory or give it back (memory), or also their share of a "
+                              "device or the link, if the plan was made by a profile (on)"},
     [FLAG_REPLAN_THRESHOLD] = {.names = {"--replan-threshold"}, .value = "X", .kind = FLAG_REAL,
                                .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 0, .max = 10,
                                .default_value = "0.15",

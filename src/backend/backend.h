@@ -157,7 +157,8 @@ struct backend_limits {
     struct races *races; /* base/races.h: who is told what is submitted; or NULL */
 };
 
-/* The memory in which a device keeps weights, caches and work, as it is now. */
+/* The memory in which a device keeps weights, caches and work, as it is now. free_bytes: with what
+ * this device has taken of it, as if it had taken nothing; so it shrinks when others take more. */
 struct backend_memory {
     int64_t total_bytes, free_bytes;
     bool measured; /* free_bytes is the driver's word, else assumed */
@@ -198,6 +199,8 @@ struct backend_vtable {
      * device gains by it. */
     ats_status (*host_alloc)(struct backend *b, size_t bytes, void **out);
     void (*host_free)(struct backend *b, void *p, size_t bytes);
+    /* This, lacks, and what counts bytes take microseconds, change nothing, and may be asked by
+     * another thread while a round runs. */
     void (*memory)(struct backend *b, struct backend_memory *out);
     /* NULL if this device computes op, else what it lacks: "no routed experts". */
     const char *(*lacks)(struct backend *b, const struct graph *g, const struct graph_op *op);

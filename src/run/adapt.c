@@ -1,15 +1,13 @@
 /* Planning again while the engine runs (S5): some rounds are measured, a thread makes another plan,
  * and between two rounds it comes into force. What decides is plan/replan.h. */
-#include "run/engine.h"
+#include "run/adapt_internal.h"
 
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/threads.h"
-#include "plan/redecide.h"
 #include "run/switch.h"
 
 /* Observations that say what a device's "alone" is: a profile is never exact. */
@@ -22,37 +20,17 @@
 /* After a plan that did not fit: of the bytes that were counted on. */
 #define LESS_BYTES (31.0 / 32)
 
-/* Asked for in the engine's thread, solved in its own. */
-struct solving {
-    struct thread thread;
-    bool runs, has_thread; /* runs: what it makes has not been taken */
-    _Atomic bool done;
-    struct load_factors factors;
-    struct arena arena;
-    struct redecision out;
-    ats_status status;
-};
-struct adapt {
-    struct replan replan;
-    struct decide_options options;
-    const struct items *items;
-    int cpu, gpu;
-    struct decide_way base, now, before; /* before: no placement, if there is none */
-    struct arena now_arena, before_arena;
-    double alone_s[N_LOAD_RESOURCES];
-    int alone_depth; /* -1: of none yet */
-    int n_since;     /* rounds since one was measured */
-    bool measures;   /* the round that comes */
-    struct solving solving;
-};
-
 /* ---- a plan is made ---- */
 
 static void *solve(void *arg) {
     struct adapt *a = arg;
     struct solving *s = &a->solving;
-    s->status = redecide(&s->arena, a->items, &a->options, &s->factors, &a->base, &a->now,
-                         a->before.placement ? &a->before : NULL, &a->replan.options, &s->out);
+    if (s->for_memory)
+        watch_solve(a);
+    else
+        s->status = redecide(&s->arena, a->items, &a->options, &s->factors, &a->base, &a->now,
+                             a->before.placement ? &a->before : NULL, &a->replan.options, &s->out);
+    if (s->status != ATS_OK) snprintf(s->why, sizeof s->why, "%s", error_text());
     atomic_store(&s->done, true);
     return NULL;
 }
@@ -62,14 +40,25 @@ static void join(struct solving *s) {
     s->has_thread = false;
 }
 
-static void ask(ats_engine *e) {
+void adapt_start_solving(ats_engine *e) {
     struct adapt *a = e->adapt;
-    a->solving.factors = replan_ask(&a->replan);
     atomic_store(&a->solving.done, false);
     a->solving.runs = thread_start(&a->solving.thread, solve, a) == ATS_OK;
     a->solving.has_thread = a->solving.runs;
-    if (!a->solving.runs) error_clear(); /* asked again when the load changes again */
+    if (!a->solving.runs) error_clear(); /* asked again when something changes again */
     e->stats.n_plans_made += a->solving.runs;
+}
+
+static void ask(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    a->solving.for_memory = false;
+    a->solving.factors = replan_ask(&a->replan);
+    adapt_start_solving(e);
+}
+
+void adapt_forget_load(struct adapt *a) {
+    a->alone_depth = -1;
+    a->replan.planned = a->replan.considered = load_none();
 }
 
 /* ---- and taken ---- */
@@ -115,10 +104,18 @@ static void finish(ats_engine *e) {
     char reason[128];
     join(s);
     s->runs = false;
+    if (s->for_memory) {
+        watch_finish(e);
+        return;
+    }
     replan_reason(&a->replan, reason, sizeof reason);
     bool same = s->status == ATS_OK && redecide_same(a->items, &s->out.way, &a->now);
     if (s->status == ATS_OK && !same && replan_accept(&a->replan, &s->out.offer)) take(e, reason);
     if (e->adapt) arena_free(&s->arena);
+}
+
+void adapt_look(ats_engine *e) {
+    e->adapt->watch.looked_ns = 0;
 }
 
 void adapt_wait(ats_engine *e) {
@@ -179,7 +176,7 @@ static bool counts(const struct round *round) {
 void adapt_round(ats_engine *e, const struct round *round) {
     struct adapt *a = e->adapt;
     if (!a || !e->executor) return;
-    const struct round_times *t = executor_times(e->executor);
+    const struct round_times *t = a->loads ? executor_times(e->executor) : NULL;
     if (a->measures && t && counts(round)) {
         struct replan_observation o = {0};
         read_times(e, round->runs[0].position, &o);
@@ -188,6 +185,8 @@ void adapt_round(ats_engine *e, const struct round *round) {
     }
     if (a->solving.runs && atomic_load(&a->solving.done)) finish(e);
     if (!e->adapt || !e->executor) return;
+    if (!a->solving.runs) watch_look(e);
+    if (!a->loads) return;
     bool measures = ++a->n_since >= MEASURE_EVERY || a->replan.round_s > LONG_ROUND_S;
     bool seen = e->observed.measures || e->observed.trace;
     if (!seen && measures != a->measures) executor_set_timed(e->executor, measures);
@@ -198,20 +197,25 @@ void adapt_round(ats_engine *e, const struct round *round) {
 
 void adapt_open(ats_engine *e) {
     const struct planner *p = e->planner;
-    bool planned = p && e->choice.planned && p->way.placement;
-    if (!e->options.dynamic || !planned || e->n_devices != 2) return;
+    if (e->options.dynamic == ATS_DYNAMIC_OFF || e->n_devices != 2 || !e->choice.automatic) return;
     struct adapt *a = e->adapt = xcalloc(1, sizeof *a);
     struct replan_options o = replan_options_default();
     if (e->options.replan_threshold > 0) o.threshold = e->options.replan_threshold;
     if (e->options.replan_interval > 0) o.interval_rounds = e->options.replan_interval;
     o.n_calibrate = CALIBRATE;
     replan_begin(&a->replan, &o);
-    a->items = p->items;
-    a->options = p->options;
-    a->base = a->now = p->way;
+    a->e = e;
     a->cpu = e->devices[0]->gpu ? 1 : 0;
     a->gpu = 1 - a->cpu;
     a->alone_depth = -1;
+    if (e->choice.planned) {
+        a->items = p->items;
+        a->options = p->options;
+        a->base = a->now = p->way;
+        a->loads = e->options.dynamic == ATS_DYNAMIC_ON;
+    }
+    watch_open(e);
+    if (!a->loads && !a->watch.on) adapt_close(e);
 }
 
 void adapt_close(ats_engine *e) {
@@ -219,6 +223,8 @@ void adapt_close(ats_engine *e) {
     if (!a) return;
     join(&a->solving);
     arena_free(&a->solving.arena);
+    arena_free(&a->solving.again.arena);
+    arena_free(&a->base_arena);
     arena_free(&a->now_arena);
     arena_free(&a->before_arena);
     free(a);

@@ -194,6 +194,25 @@ bool choose_by_profile(struct choosing *c) {
     return true;
 }
 
+/* What does not fit at all leaves the CPU alone. */
+ats_status choose_again_by_profile(const struct choosing *c, struct choice_again *out) {
+    const struct planner *p = c->e->planner;
+    struct attempt best;
+    out->options = p->options;
+    if (fit(c, &out->options, &best)) {
+        out->arena = best.arena;
+        out->way = best.way;
+        return ATS_OK;
+    }
+    if (p->options.fixed_bytes > 0)
+        return fail(ATS_NO_MEMORY, "what the rules place on the GPU takes more than %.0f MiB",
+                    mib(c->budget));
+    out->way = (struct decide_way){.n_batch = p->way.n_batch};
+    out->way.placement = placement_whole(&out->arena, p->items, &out->options.placement, SIDE_CPU);
+    decide_time(&out->arena, p->items, &out->options, &out->way);
+    return ATS_OK;
+}
+
 void choose_judge(struct choosing *c) {
     ats_engine *e = c->e;
     struct planner *p = e->planner;

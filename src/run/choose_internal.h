@@ -23,5 +23,7 @@ void choosing_count(const struct choosing *c, const struct plan *plan, struct le
 /* The engine's planner decides what the rules leave open: e->plan, choice.how, the planner's way.
  * False: there is no planner, or it cannot do with the budget what the rules say, which is said. */
 bool choose_by_profile(struct choosing *c);
+/* For choose_again. */
+MUST_CHECK ats_status choose_again_by_profile(const struct choosing *c, struct choice_again *out);
 /* What the planner thinks of a plan that rules have made; it is told. */
 void choose_judge(struct choosing *c);

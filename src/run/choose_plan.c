@@ -241,14 +241,20 @@ static void describe_layers(struct choosing *c, int n_lacking) {
                 gpu);
 }
 
+static ats_status set_rules(struct choosing *c, struct arena *arena) {
+    struct plan_rules *r = &c->rules;
+    int n_cpu_moe = c->e->options.n_cpu_moe;
+    r->lacking = find_lacking(arena, c->g, c->e->devices[r->gpu]);
+    r->n_cpu_moe = n_cpu_moe < 0 ? PLAN_LAYERS_ALL : n_cpu_moe;
+    return plan_rules_check(c->g, r);
+}
+
 static ats_status make_by_rules(struct choosing *c) {
     ats_engine *e = c->e;
     const ats_options *o = &e->options;
     struct plan_rules *r = &c->rules;
     int n_layers = PLAN_LAYERS_AUTO, n_lacking;
-    r->lacking = find_lacking(&e->arena, c->g, e->devices[r->gpu]);
-    r->n_cpu_moe = o->n_cpu_moe < 0 ? PLAN_LAYERS_ALL : o->n_cpu_moe;
-    TRY(plan_rules_check(c->g, r));
+    TRY(set_rules(c, &e->arena));
     if (o->gpu_layers) TRY(plan_layers_parse(o->gpu_layers, &n_layers));
     int64_t budget = gpu_budget(c, e->devices[r->gpu]);
     e->choice.automatic = n_layers == PLAN_LAYERS_AUTO;
@@ -371,14 +377,19 @@ static ats_status make_plan(struct choosing *c) {
     return ATS_OK;
 }
 
-ats_status choose_plan(ats_engine *e, struct executor_options *options) {
+static struct choosing choosing_of(ats_engine *e, struct executor_options *options) {
     struct choosing c = {.e = e, .g = e->model->graph, .o = options};
-    TRY(kv_types_check(c.g, options));
-    name_devices(e);
     for (int d = e->n_devices - 1; d >= 0; d--) {
         *(e->devices[d]->gpu ? &c.rules.gpu : &c.rules.cpu) = d;
         ++*(e->devices[d]->gpu ? &c.n_gpus : &c.n_cpus);
     }
+    return c;
+}
+
+ats_status choose_plan(ats_engine *e, struct executor_options *options) {
+    struct choosing c = choosing_of(e, options);
+    TRY(kv_types_check(c.g, options));
+    name_devices(e);
     ats_status status = make_plan(&c);
     plan_overrides_free(c.overrides, c.n_overrides);
     TRY(status);
@@ -386,6 +397,26 @@ ats_status choose_plan(ats_engine *e, struct executor_options *options) {
     log_msg(LOG_INFO, "plan: %s", e->choice.how);
     choosing_count(&c, e->plan, &e->ledger);
     return ledger_check(&e->ledger, e->devices);
+}
+
+static ats_status choose_layers(struct choosing *c, struct choice_again *out) {
+    TRY(set_rules(c, &out->arena));
+    c->rules.n_gpu_layers = most_layers(c, out->bytes);
+    out->n_gpu_layers = min_int(c->rules.n_gpu_layers, graph_n_layers(c->g) + 1);
+    out->plan = plan_by_rules(&out->arena, c->g, c->e->n_devices, &c->rules, NULL);
+    return ATS_OK;
+}
+
+ats_status choose_again(ats_engine *e, int64_t bytes, struct choice_again *out) {
+    struct executor_options options = e->executor_options;
+    struct choosing c = choosing_of(e, &options);
+    *out = (struct choice_again){.bytes = bytes, .n_gpu_layers = -1};
+    c.budget = options.device_bytes[c.rules.gpu] = bytes;
+    if (e->choice.planned) return choose_again_by_profile(&c, out);
+    ats_status status = read_overrides(&c);
+    if (status == ATS_OK) status = choose_layers(&c, out);
+    plan_overrides_free(c.overrides, c.n_overrides);
+    return status;
 }
 
 bool choose_smaller(ats_engine *e) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "atsinfer.h"
+#include "plan/decide.h"
 #include "plan/file.h"
 #include "plan/rules.h"
 #include "run/ledger.h"
@@ -32,6 +33,19 @@ MUST_CHECK ats_status choose_devices(ats_engine *e);
 /* After: e->plan, e->choice and e->ledger, which has been checked. A GPU that gets nothing is
  * closed and leaves the list. options->device_bytes is set. */
 MUST_CHECK ats_status choose_plan(ats_engine *e, struct executor_options *options);
+/* The engine runs (choice.automatic, one CPU and one GPU): the plan that it would make for so many
+ * bytes of the GPU's memory, which may be too few for anything but buffers. Changes nothing of the
+ * engine, and may run beside a round. Errors: NO_MEMORY: what the user's rules have on the GPU does
+ * not fit; *out has nothing then but its arena. */
+struct choice_again {
+    struct arena arena; /* owned: of all below */
+    int64_t bytes;
+    struct decide_way way;         /* placement NULL: */
+    struct decide_options options; /* of it */
+    struct plan *plan;             /* then: this, */
+    int n_gpu_layers;              /* of so many */
+};
+MUST_CHECK ats_status choose_again(ats_engine *e, int64_t bytes, struct choice_again *out);
 /* After an attempt that ran out of memory: false if a smaller plan is not the engine's to choose,
  * or there is none. Says it. device_names may lose one; the devices are to be opened again. */
 bool choose_smaller(ats_engine *e);

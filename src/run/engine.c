@@ -34,6 +34,7 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("kv_k", (int)o->kv_k, ATS_KV_Q8_0));
     TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
     TRY(check_range("n_overrides", o->n_overrides, 4096));
+    TRY(check_range("dynamic", (int)o->dynamic, ATS_DYNAMIC_OFF));
     TRY(check_range("vram_mib", o->vram_mib, 1 << 24));
     if (!(o->replan_threshold >= 0 && o->replan_threshold <= 10 && o->replan_interval >= 0 &&
           o->replan_interval <= 1e6))

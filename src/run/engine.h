@@ -79,8 +79,8 @@ MUST_CHECK ats_status engine_start_somehow(ats_engine *e);
  * alone, with all sessions as they were. Also with no executor, after an attempt that failed; one
  * leaves none, and the sessions' tokens as they were. */
 MUST_CHECK ats_status engine_recover(ats_engine *e);
-/* adapt.c: a controller beside the rounds (replan.h), where the plan was made by a profile and may
- * change. close waits for a plan that is being made. */
+/* adapt.c: a controller beside the rounds (replan.h), where the plan is the engine's own and may
+ * change (ats_dynamic). close waits for a plan that is being made. */
 void adapt_open(ats_engine *e);
 void adapt_close(ats_engine *e);
 /* After a round that did not fail: measures some, has plans made in a thread, takes them. */
@@ -88,6 +88,8 @@ void adapt_round(ats_engine *e, const struct round *round);
 /* What of it a round's times are fed to; for tests as well. */
 struct replan_observation;
 void adapt_observe(ats_engine *e, double now_s, const struct replan_observation *o);
+/* For tests: the next round looks at the GPU's memory. */
+void adapt_look(ats_engine *e);
 /* For tests: until the plan that is being made is made; the next round takes it. */
 void adapt_wait(ats_engine *e);
 

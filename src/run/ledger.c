@@ -200,9 +200,10 @@ static double mib(int64_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
+/* A device that keeps nothing is not refused its buffers: no plan has less on it. */
 static ats_status check_device(const struct executor_ledger *l, const char *name, int n_ctx) {
     int64_t needed = ledger_own_bytes(l);
-    if (needed <= l->limit_bytes) return ATS_OK;
+    if (needed <= l->limit_bytes || ledger_kept_bytes(l) == 0) return ATS_OK;
     return fail(
         ATS_NO_MEMORY,
         "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "

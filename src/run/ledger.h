@@ -33,9 +33,12 @@ struct executor_ledger {
     struct backend_memory memory;
     int64_t limit_bytes; /* of its memory that may be promised */
 };
-/* Weights, KV, state, work and slots: what a device takes of its memory. */
+/* What a device takes of its memory for more than a round's buffers. */
+static inline int64_t ledger_kept_bytes(const struct executor_ledger *l) {
+    return l->weight_bytes + l->kv_bytes + l->state_bytes + l->slot_bytes;
+}
 static inline int64_t ledger_own_bytes(const struct executor_ledger *l) {
-    return l->weight_bytes + l->kv_bytes + l->state_bytes + l->work_bytes + l->slot_bytes;
+    return ledger_kept_bytes(l) + l->work_bytes;
 }
 /* What it takes of the host's beside that. */
 static inline int64_t ledger_host_bytes(const struct executor_ledger *l) {

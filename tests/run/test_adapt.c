@@ -1,5 +1,6 @@
 /* A plan that changes by itself: load that is made up leads to another plan, its end leads back,
- * and no logit changes. Simulated devices, a profile that is made up, a thread that makes plans. */
+ * memory that others take makes shards leave, and no logit changes. Simulated devices, a profile
+ * that is made up, a thread that makes plans. Memory once more on a Vulkan device. */
 #include "agree.h"
 #include "plan/replan.h"
 #include "run/engine.h"
@@ -7,6 +8,16 @@
 #include <stdio.h>
 
 #define BOUND 1e-3
+
+#ifdef ADAPT_ON_VULKAN
+#define DEVICES "cpu,vulkan"
+#define FREE    "ATSINFER_VK_FREE_KIB"
+enum { N_SEQS = 64 }; /* caches that are not small beside what a round needs */
+#else
+#define DEVICES "sim:cpu,sim:gpu"
+#define FREE    "ATSINFER_SIM_FREE_KIB"
+enum { N_SEQS = 1 };
+#endif
 
 enum { N_BEFORE = 2, /* none of them is measured */ N_CTX = 200 };
 
@@ -34,15 +45,14 @@ static int setup(void **state) {
     return 0;
 }
 
-static ats_engine *open_engine(const char *path, bool dynamic) {
+static ats_options options_of(const char *path, ats_dynamic dynamic) {
     ats_options o = agree_options(path);
     o.profile = profile;
-    o.devices = "sim:cpu,sim:gpu";
+    o.devices = DEVICES;
     o.n_ctx = N_CTX;
     o.n_batch = 16;
-    o.vram_mib = 3;
     o.dynamic = dynamic;
-    return agree_open(&o);
+    return o;
 }
 
 static uint64_t count_switches(const ats_engine *e) {
@@ -51,23 +61,12 @@ static uint64_t count_switches(const ats_engine *e) {
     return stats.n_plan_switches;
 }
 
-/* As if so many rounds of a second had been measured, each resource busy for a third of it. */
-static double now_s = 1e6; /* later than any virtual time */
-static void observe(ats_engine *e, int n, double gpu_slow) {
-    for (int i = 0; i < n; i++) {
-        struct replan_observation o = {.round_s = 1e-3,
-                                       .alone_s = {3e-4, 3e-4, 3e-4},
-                                       .busy_s = {3e-4, 3e-4 * gpu_slow, 3e-4}};
-        adapt_observe(e, now_s += 1, &o);
-    }
-}
-
 struct decode {
     ats_engine *e;
     ats_session *s;
     int32_t ids[N_CTX];
     int n;
-    const float *want; /* (N_CTX, width) of one CPU */
+    float *want; /* (N_CTX, width) of one CPU; owned */
     size_t width;
 };
 
@@ -80,22 +79,47 @@ static void step(struct decode *d) {
     d->n++;
 }
 
+/* What one CPU makes of them is what is wanted. */
+static void decode_open(struct decode *d, const char *path, const ats_options *o) {
+    *d = (struct decode){.e = agree_open(o)};
+    d->width = (size_t)agree_vocab(d->e);
+    for (int i = 0; i < N_CTX; i++)
+        d->ids[i] = (i * 37 + 11) % (int32_t)d->width;
+    ats_options plain = agree_options(path);
+    plain.n_ctx = N_CTX;
+    ats_engine *cpu = agree_open(&plain);
+    d->want = agree_logits(cpu, d->ids, N_CTX, 0);
+    ats_engine_close(cpu);
+    TEST_OK(ats_session_open(d->e, &d->s));
+}
+
+static void decode_close(struct decode *d) {
+    ats_session_close(d->s);
+    ats_engine_close(d->e);
+    free(d->want);
+}
+
+#ifndef ADAPT_ON_VULKAN
+/* As if so many rounds of a second had been measured, each resource busy for a third of it. */
+static double now_s = 1e6; /* later than any virtual time */
+static void observe(ats_engine *e, int n, double gpu_slow) {
+    for (int i = 0; i < n; i++) {
+        struct replan_observation o = {.round_s = 1e-3,
+                                       .alone_s = {3e-4, 3e-4, 3e-4},
+                                       .busy_s = {3e-4, 3e-4 * gpu_slow, 3e-4}};
+        adapt_observe(e, now_s += 1, &o);
+    }
+}
+
 static void load_leads_to_another_plan_and_back(void **state) {
     (void)state;
     char path[512];
     if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
-    struct decode d = {.e = open_engine(path, true)};
-    d.width = (size_t)agree_vocab(d.e);
-    for (int i = 0; i < N_CTX; i++)
-        d.ids[i] = (i * 37 + 11) % (int32_t)d.width;
-    ats_options plain = agree_options(path);
-    plain.n_ctx = N_CTX;
-    ats_engine *cpu = agree_open(&plain);
-    float *want = agree_logits(cpu, d.ids, N_CTX, 0);
-    ats_engine_close(cpu);
-    d.want = want;
+    struct decode d;
+    ats_options o = options_of(path, ATS_DYNAMIC_ON);
+    o.vram_mib = 3;
+    decode_open(&d, path, &o);
     assert_non_null(d.e->adapt);
-    TEST_OK(ats_session_open(d.e, &d.s));
     observe(d.e, 16, 1); /* calibrated */
     for (int i = 0; i < N_BEFORE; i++)
         step(&d);
@@ -117,32 +141,125 @@ static void load_leads_to_another_plan_and_back(void **state) {
     for (int i = 0; i < 20; i++) /* rounds that are measured */
         step(&d);
     observe(d.e, 16, 30);
-    ats_session_close(d.s);
-    ats_engine_close(d.e); /* also while a plan is being made */
-    free(want);
+    decode_close(&d); /* also while a plan is being made */
 }
 
 static void a_plan_that_may_not_change_does_not(void **state) {
     (void)state;
     char path[512];
     if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
-    ats_engine *e = open_engine(path, false);
+    setenv(FREE, "100000000", 1);
+    ats_options o = options_of(path, ATS_DYNAMIC_OFF);
+    ats_engine *e = agree_open(&o);
     assert_null(e->adapt);
     ats_engine_close(e);
-    ats_options o = agree_options(path); /* a plan by rules is the user's */
-    o.devices = "sim:cpu,sim:gpu";
-    o.profile = profile;
-    o.gpu_layers = "1";
-    o.dynamic = true;
+    o.dynamic = ATS_DYNAMIC_ON;
+    o.gpu_layers = "1"; /* a plan by rules is the user's */
     e = agree_open(&o);
     assert_null(e->adapt);
     ats_engine_close(e);
+    unsetenv(FREE);
+}
+#endif
+
+/* ---- memory ---- */
+
+static const struct executor_ledger *gpu_of(const ats_engine *e) {
+    return &e->ledger.devices[1];
 }
 
+/* As if other programs had left so many bytes for this one. */
+static void leave(const ats_engine *e, int64_t bytes) {
+    char text[32];
+    struct backend_memory m;
+    e->devices[1]->fn->memory(e->devices[1], &m);
+    snprintf(text, sizeof text, "%lld",
+             (long long)((bytes + backend_headroom_bytes(m.total_bytes)) >> 10));
+    setenv(FREE, text, 1);
+}
+
+/* So many looks, each with the plan that comes of it. */
+static void look(struct decode *d, int n) {
+    for (int i = 0; i < n; i++) {
+        adapt_look(d->e);
+        step(d);
+        adapt_wait(d->e);
+        step(d);
+    }
+}
+
+static void memory_comes_and_goes(const char *path, const char *how) {
+    struct decode d;
+    ats_options o = options_of(path, ATS_DYNAMIC_MEMORY);
+    o.n_seqs = N_SEQS;
+    setenv(FREE, "100000000", 1);
+    if (how) o.profile = how;
+    decode_open(&d, path, &o);
+    int64_t all = ledger_own_bytes(gpu_of(d.e)), kept = ledger_kept_bytes(gpu_of(d.e));
+    int64_t some = all - kept / 2;
+    assert_true(kept > 0);
+    print_message("%s: %.1f MiB on the GPU, %.1f of it kept\n", how ? "layers" : "by a profile",
+                  (double)all / 1048576, (double)kept / 1048576);
+    step(&d);
+    look(&d, 2);
+    assert_int_equal(count_switches(d.e), 0);
+    leave(d.e, some);
+    look(&d, 1);
+    assert_int_equal(count_switches(d.e), 1);
+    assert_true(ledger_own_bytes(gpu_of(d.e)) <= some && ledger_kept_bytes(gpu_of(d.e)) > 0);
+    setenv(FREE, "1", 1); /* nothing at all */
+    look(&d, 2);
+    assert_int_equal(count_switches(d.e), 2);
+    assert_int_equal(ledger_kept_bytes(gpu_of(d.e)), 0);
+    leave(d.e, all);
+    look(&d, 7); /* it could be for a moment */
+    assert_int_equal(count_switches(d.e), 2);
+    look(&d, 1);
+    assert_int_equal(count_switches(d.e), 3);
+    assert_true(ledger_kept_bytes(gpu_of(d.e)) > kept / 4 * 3);
+    leave(d.e, some);
+    look(&d, 1);
+    leave(d.e, all);
+    look(&d, 15); /* it was for a moment: this time it takes twice as long */
+    assert_int_equal(count_switches(d.e), 4);
+    look(&d, 1);
+    assert_int_equal(count_switches(d.e), 5);
+    leave(d.e, some);
+    adapt_look(d.e);
+    step(&d);
+    decode_close(&d);
+    unsetenv(FREE);
+}
+
+static void what_others_take_leaves_the_gpu_and_returns(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    memory_comes_and_goes(path, NULL);
+    memory_comes_and_goes(path, "off"); /* by layers */
+}
+
+#ifdef ADAPT_ON_VULKAN
+static bool has_device(void) {
+    struct backend *b = NULL;
+    ats_status status =
+        backend_open("vulkan", &(struct backend_options){.n_threads = 1, .quiet = true}, &b);
+    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
+    backend_close(b);
+    return status != ATS_UNSUPPORTED;
+}
+#endif
+
 int main(void) {
+#ifdef ADAPT_ON_VULKAN
+    if (!has_device()) return 77;
+#endif
     const struct CMUnitTest tests[] = {
+#ifndef ADAPT_ON_VULKAN
         cmocka_unit_test(load_leads_to_another_plan_and_back),
         cmocka_unit_test(a_plan_that_may_not_change_does_not),
+#endif
+        cmocka_unit_test(what_others_take_leaves_the_gpu_and_returns),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

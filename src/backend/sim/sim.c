@@ -86,7 +86,8 @@ static int64_t sim_pinned_bytes(struct backend *b, const struct backend_limits *
     return inner_of(b)->fn->pinned_bytes(inner_of(b), limits);
 }
 
-/* A simulated GPU has memory of its own, as far as anybody counts. */
+/* A simulated GPU has memory of its own, as far as anybody counts. For tests:
+ * ATSINFER_SIM_FREE_KIB, read each time, is what is free of it. */
 static void sim_memory(struct backend *b, struct backend_memory *out) {
     const struct sim *s = sim_of(b);
     inner_of(b)->fn->memory(inner_of(b), out);
@@ -95,6 +96,11 @@ static void sim_memory(struct backend *b, struct backend_memory *out) {
     if (bytes)
         *out = (struct backend_memory){
             .total_bytes = bytes, .free_bytes = bytes, .measured = !s->o.machine};
+    const char *told = s->o.gpu ? getenv("ATSINFER_SIM_FREE_KIB") : NULL;
+    if (!told) return;
+    out->free_bytes = strtoll(told, NULL, 10) << 10;
+    out->measured = true;
+    out->host = false;
 }
 
 static const char *sim_lacks(struct backend *b, const struct graph *g, const struct graph_op *op) {

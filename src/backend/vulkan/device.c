@@ -116,7 +116,14 @@ static void read_properties(const struct vk_instance *i, const struct extensions
     if (all.properties.apiVersion < VK_API_VERSION_1_2) g->lacks = "its driver is older than 1.2";
 }
 
-/* Budgets are the driver's word, clamped to what there is: some report more than the heap. */
+/* Budgets are the driver's word, clamped to what there is: some report more than the heap. What
+ * this process has taken is part of them. */
+static uint64_t heap_budget(const struct vk_gpu *g,
+                            const VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget, uint32_t h) {
+    uint64_t size = g->memory.memoryHeaps[h].size;
+    return budget->heapBudget[h] < size ? budget->heapBudget[h] : size;
+}
+
 static void read_memory(const struct vk_instance *i, const struct extensions *e, struct vk_gpu *g) {
     g->budget = has_extension(e, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) && !vk_disabled("budget");
     g->host_vram = !vk_disabled("hostvram");
@@ -132,9 +139,11 @@ static void read_memory(const struct vk_instance *i, const struct extensions *e,
         if (!(g->memory.memoryHeaps[h].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)) continue;
         if (size <= g->heap_bytes) continue; /* the largest counts */
         if (g->budget) {
-            uint64_t most = budget.heapBudget[h] < size ? budget.heapBudget[h] : size;
-            left = most > budget.heapUsage[h] ? most - budget.heapUsage[h] : 0;
+            uint64_t most = heap_budget(g, &budget, h);
+            g->used_bytes = budget.heapUsage[h];
+            left = most > g->used_bytes ? most - g->used_bytes : 0;
         }
+        g->heap = h;
         g->heap_bytes = size;
         g->free_bytes = left;
     }
@@ -165,6 +174,25 @@ void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out) {
                                 .free_bytes = (int64_t)gpu->free_bytes,
                                 .measured = gpu->budget,
                                 .host = gpu->kind == GPU_INTEGRATED || gpu->kind == GPU_SOFTWARE};
+}
+
+void vk_gpu_memory_now(const struct vk_instance *i, const struct vk_gpu *g,
+                       struct backend_memory *out) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+    VkPhysicalDeviceMemoryProperties2 all = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+    uint64_t told_kib = vk_switch("ATSINFER_VK_FREE_KIB");
+    vk_gpu_memory(g, out);
+    if (told_kib) {
+        out->free_bytes = (int64_t)(told_kib << 10);
+        out->measured = true;
+        out->host = false;
+    } else if (g->budget && !out->host) { /* of the host's, leaving it would free nothing */
+        i->GetPhysicalDeviceMemoryProperties2(g->handle, &all);
+        uint64_t most = heap_budget(g, &budget, g->heap);
+        out->free_bytes = most > g->used_bytes ? (int64_t)(most - g->used_bytes) : 0;
+    }
 }
 
 /* How well a family serves copies beside the compute queue; 0: not at all. Engines that do nothing

@@ -96,11 +96,15 @@ static VkResult fill_block(struct vulkan *v, enum vk_place place, struct vk_bloc
 }
 
 /* Past what is free some drivers put memory into the host's, silently and at a tenth of the speed.
- * Where the driver tells what is free, that is a limit, less some room for other programs. */
+ * Where the driver tells what is free, that is a limit, less some room for other programs: what was
+ * free at first, which the first plan was made for, or is now, if that is more. */
 static ats_status check_budget(const struct vulkan *v, size_t bytes, const char *what) {
     const uint64_t spare = (uint64_t)backend_headroom_bytes((int64_t)v->gpu.heap_bytes);
     uint64_t free_bytes = v->gpu.free_bytes > spare ? v->gpu.free_bytes - spare : 0;
     if (!v->gpu.budget || v->device_bytes + bytes <= free_bytes) return ATS_OK;
+    struct backend_memory now;
+    vk_gpu_memory_now(&v->instance, &v->gpu, &now);
+    if (v->device_bytes + bytes + spare <= (uint64_t)now.free_bytes) return ATS_OK;
     return fail(ATS_NO_MEMORY, "%s: %s needs %.0f MiB, but %.0f of %.0f free MiB are taken",
                 v->name, what, (double)bytes / (1 << 20), (double)v->device_bytes / (1 << 20),
                 (double)free_bytes / (1 << 20));

@@ -75,7 +75,8 @@ static int64_t pinned_bytes(struct backend *b, const struct backend_limits *l) {
 }
 
 static void memory(struct backend *b, struct backend_memory *out) {
-    vk_gpu_memory(&vulkan_of(b)->gpu, out);
+    const struct vulkan *v = vulkan_of(b);
+    vk_gpu_memory_now(&v->instance, &v->gpu, out);
 }
 
 /* Operators not listed are not there yet: they stay on the CPU. */

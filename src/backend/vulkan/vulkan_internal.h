@@ -53,6 +53,8 @@ struct vk_gpu {
     bool address;                    /* shaders reach memory by its address */
     bool idot_fast;                  /* the device says that it gains by it */
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
+    uint64_t used_bytes;             /* of it, by this process when it was read */
+    uint32_t heap;
     uint32_t subgroup;
     uint64_t import_align, max_range, max_allocation;
     uint64_t max_part;       /* of a weight: max_allocation, or less for tests */
@@ -68,6 +70,10 @@ int vk_gpus_read(const struct vk_instance *i, struct vk_gpu out[VK_MAX_GPUS]);
 const char *vk_gpu_kind_name(enum vk_gpu_kind kind);
 /* Its largest device-local heap: what was free when it was opened. */
 void vk_gpu_memory(const struct vk_gpu *gpu, struct backend_memory *out);
+/* The same now, with what the process has taken since. ATSINFER_VK_FREE_KIB, read each time: as if
+ * it had memory of its own with so much free, for tests. */
+void vk_gpu_memory_now(const struct vk_instance *i, const struct vk_gpu *gpu,
+                       struct backend_memory *out);
 /* Value of ATSINFER_NAME as a number; 0 if it is not set. Switches for tests. */
 uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? "vram" makes a device an integrated one. Beside features:
