@@ -43,7 +43,8 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
                                      .n_slots = w->n_slots,
                                      .slot_bytes = w->slot_bytes,
                                      .periodic = true,
-                                     .by_units = o->placement.granularity == GRANULARITY_SHARD,
+                                     .by_units = o->placement.granularity == GRANULARITY_SHARD &&
+                                                 !w->by_items,
                                      .stream_caches = o->stream_caches,
                                      .one_program = o->one_program,
                                      .fixed = o->one_program ? o->placement.fixed : NULL,
@@ -296,6 +297,7 @@ static ats_status best_of_shards(struct arena *arena, const struct items *items,
     whole.placement.granularity = GRANULARITY_TENSOR;
     whole.placement.scattered_experts = false;
     TRY(best_of(arena, items, &whole, HUGE_VAL, &other));
+    other.by_items = true;
     TRY(best_of(arena, items, o, other.prompt_s, out));
     for (size_t i = 0; i < COUNT_OF(prompts) && !out->placement; i++) {
         if (prompts[i] <= o->placement.prompt_tokens) continue;

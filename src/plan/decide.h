@@ -33,6 +33,7 @@ struct decide_options decide_options_default(int n_ctx, double device_bytes);
 /* One way to go, and the schedules of a decode round and of a chunk in the middle of the prompt. */
 struct decide_way {
     int n_slots, n_batch;
+    bool by_items; /* what is streamed is whole items, also where options say shards */
     double slot_bytes, work_bytes, budget_bytes; /* budget: for weights and KV */
     struct placement *placement;
     struct schedule decode, prefill;
