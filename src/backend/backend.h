@@ -263,6 +263,9 @@ struct backend_vtable {
      * way at a time. */
     ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value);
+    /* Between rounds, at once: some megabytes of host memory go to the device as streamed weights
+     * would; seconds of it. Nothing is allocated. UNSUPPORTED where no link is to be measured. */
+    ats_status (*probe_copy)(struct backend *b, double *seconds);
     /* The timeline of segments of `driven`, which the caller drives, stands at value. Said to every
      * other device before the first submit to `driven` of a round, and after each: what waits for
      * it may stand in a queue already. */

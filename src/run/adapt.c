@@ -19,6 +19,8 @@
 #define DEPTH_STEP 256
 /* After a plan that did not fit: of the bytes that were counted on. */
 #define LESS_BYTES (31.0 / 32)
+/* Of a link at first. */
+#define PROBES 3
 
 /* ---- a plan is made ---- */
 
@@ -162,9 +164,36 @@ static void read_times(ats_engine *e, int depth, struct replan_observation *o) {
     redecide_busy(&a->now, &r, o->busy_s);
 }
 
+/* ---- a link that is not used ---- */
+
+static double probe_link(ats_engine *e) {
+    struct backend *gpu = e->devices[e->adapt->gpu];
+    double seconds = 0;
+    if (gpu->fn->probe_copy(gpu, &seconds) == ATS_OK) return seconds;
+    error_clear();
+    return 0;
+}
+
+/* How long a probe takes by itself is not what the profile says, which is of streamed weights. */
+static void calibrate_probe(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    for (int i = 0; i < PROBES; i++) {
+        double seconds = probe_link(e);
+        if (i == 0 || seconds < a->probe_s) a->probe_s = seconds;
+    }
+}
+
+static void probe(ats_engine *e) {
+    struct adapt *a = e->adapt;
+    if (a->probe_s <= 0 || !(replan_probes(&a->replan) & 1U << LOAD_LINK)) return;
+    double base = a->replan.resources[LOAD_LINK].base, seconds = probe_link(e);
+    if (seconds > 0) replan_probed(&a->replan, LOAD_LINK, a->probe_s, base * seconds);
+}
+
 void adapt_observe(ats_engine *e, double now_s, const struct replan_observation *o) {
     struct adapt *a = e->adapt;
     replan_observe(&a->replan, now_s, o);
+    probe(e);
     if (!a->solving.runs && replan_due(&a->replan)) ask(e);
 }
 
@@ -214,6 +243,7 @@ void adapt_open(ats_engine *e) {
         a->base = a->now = p->way;
         a->loads = e->options.dynamic == ATS_DYNAMIC_ON;
     }
+    if (a->loads) calibrate_probe(e);
     watch_open(e);
     if (!a->loads && !a->watch.on) adapt_close(e);
 }

@@ -49,6 +49,7 @@ struct adapt {
     int alone_depth; /* -1: of none yet */
     int n_since;     /* rounds since one was measured */
     bool measures;   /* the round that comes */
+    double probe_s;  /* a copy without load; 0: its link is not probed */
     struct solving solving;
     struct watch watch;
 };

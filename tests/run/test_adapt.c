@@ -144,6 +144,49 @@ static void load_leads_to_another_plan_and_back(void **state) {
     decode_close(&d); /* also while a plan is being made */
 }
 
+/* As if the link were not used by what is measured. */
+static void observe_idle_link(ats_engine *e, int n) {
+    for (int i = 0; i < n; i++) {
+        struct replan_observation o = {
+            .round_s = 1e-3, .alone_s = {3e-4, 3e-4, 0}, .busy_s = {3e-4, 3e-4, 0}};
+        adapt_observe(e, now_s += 1, &o);
+    }
+}
+
+static bool streams(const ats_engine *e) {
+    for (int i = 0; i < e->plan->n_parts; i++)
+        if (e->plan->parts[i].streamed) return true;
+    return false;
+}
+
+static void a_link_that_is_free_again_is_noticed(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    struct decode d;
+    ats_options o = options_of(path, ATS_DYNAMIC_ON);
+    o.vram_mib = 2;
+    decode_open(&d, path, &o);
+    assert_true(streams(d.e));
+    observe_idle_link(d.e, 16);
+    assert_int_equal(count_switches(d.e), 0);
+    setenv("ATSINFER_SIM_LINK_SLOW", "40", 1);
+    observe_idle_link(d.e, 16);
+    adapt_wait(d.e);
+    step(&d);
+    assert_int_equal(count_switches(d.e), 1);
+    assert_false(streams(d.e));
+    observe_idle_link(d.e, 16);
+    unsetenv("ATSINFER_SIM_LINK_SLOW");
+    observe_idle_link(d.e, 16);
+    adapt_wait(d.e);
+    step(&d);
+    assert_int_equal(count_switches(d.e), 2);
+    assert_true(streams(d.e));
+    step(&d);
+    decode_close(&d);
+}
+
 static void a_plan_that_may_not_change_does_not(void **state) {
     (void)state;
     char path[512];
@@ -240,6 +283,26 @@ static void what_others_take_leaves_the_gpu_and_returns(void **state) {
 }
 
 #ifdef ADAPT_ON_VULKAN
+/* Where weights go through the staging buffer, a copy of it is timed, and nothing is changed. */
+static void a_link_is_probed_between_rounds(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    struct decode d;
+    ats_options o = options_of(path, ATS_DYNAMIC_ON);
+    double seconds = 0;
+    setenv("ATSINFER_VK_DISABLE", "hostvram", 1);
+    o.n_batch = 256;
+    decode_open(&d, path, &o);
+    step(&d);
+    TEST_OK(d.e->devices[1]->fn->probe_copy(d.e->devices[1], &seconds));
+    assert_true(seconds > 0);
+    step(&d);
+    TEST_STATUS(d.e->devices[0]->fn->probe_copy(d.e->devices[0], &seconds), ATS_UNSUPPORTED);
+    decode_close(&d);
+    unsetenv("ATSINFER_VK_DISABLE");
+}
+
 static bool has_device(void) {
     struct backend *b = NULL;
     ats_status status =
@@ -257,7 +320,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #ifndef ADAPT_ON_VULKAN
         cmocka_unit_test(load_leads_to_another_plan_and_back),
+        cmocka_unit_test(a_link_that_is_free_again_is_noticed),
         cmocka_unit_test(a_plan_that_may_not_change_does_not),
+#endif
+#ifdef ADAPT_ON_VULKAN
+        cmocka_unit_test(a_link_is_probed_between_rounds),
 #endif
         cmocka_unit_test(what_others_take_leaves_the_gpu_and_returns),
     };

@@ -336,6 +336,11 @@ static ats_status cpu_submit_copy(struct backend *b, struct backend_copy *c,
     return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
 }
 
+static ats_status cpu_probe_copy(struct backend *b, double *seconds) {
+    *seconds = 0;
+    return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+}
+
 /* ---- opening ---- */
 
 static void cpu_close(struct backend *b) {
@@ -385,6 +390,7 @@ static const struct backend_vtable cpu_vtable = {
     .copy_build = cpu_copy_build,
     .copy_free = cpu_copy_free,
     .submit_copy = cpu_submit_copy,
+    .probe_copy = cpu_probe_copy,
     .reached = cpu_reached,
     .wait = cpu_wait,
     .set_timed = cpu_set_timed,

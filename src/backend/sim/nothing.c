@@ -155,6 +155,12 @@ static ats_status nothing_submit_copy(struct backend *b, struct backend_copy *c,
     return fail(ATS_UNSUPPORTED, "what a simulated device wraps does not stream");
 }
 
+static ats_status nothing_probe_copy(struct backend *b, double *seconds) {
+    (void)b;
+    *seconds = 0;
+    return fail(ATS_UNSUPPORTED, "what a simulated device wraps does not stream");
+}
+
 static ats_status nothing_wait(struct backend *b, uint64_t value) {
     (void)b, (void)value;
     return ATS_OK;
@@ -206,6 +212,7 @@ static const struct backend_vtable nothing_vtable = {
     .copy_build = nothing_copy_build,
     .copy_free = nothing_copy_free,
     .submit_copy = nothing_submit_copy,
+    .probe_copy = nothing_probe_copy,
     .wait = nothing_wait,
     .set_timed = nothing_set_timed,
     .segment_times = nothing_segment_times,

@@ -392,6 +392,7 @@ static const struct backend_vtable sim_vtable = {
     .copy_build = sim_copy_build,
     .copy_free = sim_copy_free,
     .submit_copy = sim_submit_copy,
+    .probe_copy = sim_probe_copy,
     .reached = sim_reached,
     .wait = sim_wait,
     .set_timed = sim_set_timed,

@@ -142,6 +142,8 @@ void sim_streamed_note(const struct sim *s, struct backend_segment *segment, con
 void sim_streamed_read(const struct sim *s, const struct backend_segment *segment);
 ats_status sim_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
                           struct backend_copy **out);
+/* Takes no virtual time. For tests: ATSINFER_SIM_LINK_SLOW, read each time, times as long. */
+ats_status sim_probe_copy(struct backend *b, double *seconds);
 void sim_copy_free(struct backend *b, struct backend_copy *copy);
 /* While a copy is under way chaos has nothing where it goes. */
 void sim_copy_begin(const struct sim *s, const struct backend_copy *copy);

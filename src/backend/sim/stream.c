@@ -6,6 +6,8 @@
 #include "backend/sim/sim_internal.h"
 #include "base/file.h"
 
+#define PROBE_BYTES 4e6
+
 static size_t slots_bytes(const struct backend_limits *l) {
     return (size_t)l->n_slots * (size_t)l->slot_bytes;
 }
@@ -126,6 +128,20 @@ ats_status sim_copy_build(struct backend *b, struct backend_weight *const *weigh
         copy->bytes += known->place.host ? (int64_t)known->place.bytes : known->bytes;
     }
     *out = copy;
+    return ATS_OK;
+}
+
+ats_status sim_probe_copy(struct backend *b, double *seconds) {
+    struct sim *s = sim_of(b);
+    const struct backend_machine *m = s->o.machine;
+    const char *slow = getenv("ATSINFER_SIM_LINK_SLOW");
+    double until_s, speed = 1;
+    *seconds = 0;
+    if (!b->streams) return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+    if (m && m->speed) speed = m->speed(m->user, MACHINE_LINK, s->world->now_ns / 1e9, &until_s);
+    if (slow) speed /= strtod(slow, NULL);
+    double rate = m ? m->copy_bytes : 1e9 * s->o.rates.copy_bytes_per_ns;
+    *seconds = PROBE_BYTES / (rate * speed);
     return ATS_OK;
 }
 

@@ -1,6 +1,8 @@
 /* Streaming: slots, and copies that are recorded once. What waits for what stands in vulkan.c. */
 #include "backend/vulkan/vulkan_internal.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,4 +99,34 @@ void vk_copy_free(struct backend *b, struct backend_copy *c) {
     pthread_mutex_unlock(&v->queue_lock);
     free(c->staged);
     free(c);
+}
+
+/* ---- probes ---- */
+
+enum { PROBE_BYTES = 4 << 20, LEAST_PROBE_BYTES = 256 << 10, PROBE_TIMES = 2 };
+
+/* The staging buffer goes to work memory, which holds nothing between rounds. The least of a few:
+ * what the host did meanwhile is not the link's. */
+static ats_status time_copy(struct vulkan *v, size_t bytes, double *seconds) {
+    const VkBufferCopy region = {.size = bytes};
+    for (int i = 0; i < PROBE_TIMES; i++) {
+        uint64_t begin = clock_ns();
+        TRY(vk_copy_now(v, v->staging.buffer, v->local.buffer, &region, 1));
+        double s = 1e-9 * (double)(clock_ns() - begin);
+        if (i == 0 || s < *seconds) *seconds = s;
+    }
+    return ATS_OK;
+}
+
+ats_status vk_probe_copy(struct backend *b, double *seconds) {
+    struct vulkan *v = vulkan_of(b);
+    size_t bytes = min_size(PROBE_BYTES, min_size(v->staging.bytes, v->local.bytes));
+    double few;
+    *seconds = 0;
+    if (!b->streams || !v->staging.buffer || !v->local.buffer || bytes < LEAST_PROBE_BYTES)
+        return fail(ATS_UNSUPPORTED, "%s: no copy to measure its link by", v->name);
+    TRY(time_copy(v, 4, &few));
+    TRY(time_copy(v, bytes, seconds));
+    *seconds = *seconds > 2 * few ? *seconds - few : *seconds / 2;
+    return ATS_OK;
 }

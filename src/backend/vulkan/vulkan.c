@@ -502,6 +502,7 @@ static const struct backend_vtable vulkan_vtable = {
     .copy_build = vk_copy_build,
     .copy_free = vk_copy_free,
     .submit_copy = submit_copy,
+    .probe_copy = vk_probe_copy,
     .reached = reached,
     .wait = wait_value,
     .set_timed = vk_set_timed,

@@ -480,6 +480,7 @@ void vk_slots_close(struct vulkan *v);
 MUST_CHECK ats_status vk_slot_stage(struct vulkan *v, struct vk_slot *slot);
 /* Fills it for a copy that is about to be submitted, once the copy before has been made. */
 MUST_CHECK ats_status vk_copy_stage(struct vulkan *v, const struct backend_copy *c, uint64_t value);
+ats_status vk_probe_copy(struct backend *b, double *seconds);
 ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weights, int n_weights,
                          struct backend_copy **out);
 void vk_copy_free(struct backend *b, struct backend_copy *c);
