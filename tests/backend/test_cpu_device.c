@@ -217,6 +217,8 @@ static void the_cut_into_rounds_changes_no_bit(void **state) {
     setenv("ATSINFER_VK_SHAPE", "1", 1); /* dispatches as on hardware, with large tiles */
     check_cuts(DTYPE_Q8_0);
     check_cuts(DTYPE_Q4_1);
+    for (enum dtype type = DTYPE_F32; type <= DTYPE_BF16; type++)
+        check_cuts(type);
     setenv("ATSINFER_VK_SHAPE", "0", 1);
 #endif
 }

@@ -32,10 +32,9 @@ static const int line_counts[] = {1, 9, 70};
 
 static void open_case(struct rig *r, const struct experts_case *c, size_t isa, int n_threads) {
     struct backend_options o = rig_options(n_threads, isas[isa]);
-    (void)c; /* there is one layout */
     setenv("ATSINFER_VK_DISABLE", isa ? "" : "fp16,idot,import,xfer,hostvram,budget", 1);
-    /* as on hardware, with large tiles */
-    setenv("ATSINFER_VK_SHAPE", !isa && c->down_math == MATH_Q8 ? "1" : "0", 1);
+    /* as on hardware, with large tiles; there is one layout */
+    setenv("ATSINFER_VK_SHAPE", !isa && c->dtype != DTYPE_MXFP4 ? "1" : "0", 1);
     setenv("ATSINFER_VK_MAX_RANGE", isa ? "0" : "65536", 1); /* windows, of values too */
     rig_open_experts(r, "vulkan", &o, N_EXPERTS, N_USED, N_EMBD, N_FF);
 }

@@ -398,7 +398,14 @@ static void dispatches_for_hardware_compute_the_same(void **state) {
     (void)state;
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K};
     static const struct product q8 = {DTYPE_Q4_1, MATH_Q8, 1, 149, 0, 256, true, false};
-    static const struct product raw = {DTYPE_F16, MATH_F32, 0, 150, 0, 256, false, false};
+    static const struct product raw[] = {
+        {DTYPE_F16, MATH_F32, 0, 150, 0, 256, false, false},
+        {DTYPE_F32, MATH_F32, 30, 101, 7, 200, true, false},
+        {DTYPE_F16, MATH_F32, 11, 140, 0, 255, true, false},
+        {DTYPE_BF16, MATH_F32, 149, 150, 64, 70, true, false},
+        {DTYPE_BF16, MATH_F32, 0, 128, 0, 256, false, false},
+        {DTYPE_F32, MATH_F32, 0, 150, 0, 1, false, false},
+    };
     shaped = true;
     for (size_t isa = 0; isa < COUNT_OF(isas); isa++) {
         struct rig r;
@@ -408,7 +415,9 @@ static void dispatches_for_hardware_compute_the_same(void **state) {
                 check_integers(&r, types[i], j < 3 ? MATH_Q8 : MATH_F32, (int[]){1, 45, 11, 9}[j]);
         rig_close(&r);
         run_product(&q8, 70, isa, 1);
-        run_product(&raw, 9, isa, 1);
+        for (size_t i = 0; i < COUNT_OF(raw); i++)
+            for (int j = 0; j < 3; j++)
+                run_product(&raw[i], (int[]){9, 17, 70}[j], isa, 1);
     }
     shaped = false;
 }

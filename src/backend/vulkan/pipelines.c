@@ -52,6 +52,12 @@ static const uint32_t product_raw_words[] =
 static const uint32_t product_raw_experts_words[] =
 #include "product_raw_experts.inc"
     ;
+static const uint32_t product_raw_tile_words[] =
+#include "product_raw_tile.inc"
+    ;
+static const uint32_t product_raw_tile_experts_words[] =
+#include "product_raw_tile_experts.inc"
+    ;
 static const uint32_t product_tile_words[] =
 #include "product_tile.inc"
     ;

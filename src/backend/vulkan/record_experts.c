@@ -336,7 +336,7 @@ static ats_status pass_lines(const struct vk_builder *b, const struct step *s, i
 static bool all_large(const struct pass *q) {
     bool all = q->b->variant == VARIANT_MANY;
     for (int i = 0; i < N_EXPERT_WEIGHTS; i++)
-        all &= wants_bytes(q, i);
+        all &= wants_bytes(q, i) || !q->s->experts[i]->packed;
     return all;
 }
 

@@ -93,6 +93,12 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
     const struct vulkan *v = b->v;
     int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
     int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
+    if (!w->packed && large)
+        return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_TILE_EXPERTS
+                                         : SHADER_PRODUCT_RAW_TILE,
+                                 {16 * lanes, (int32_t)w->s.dtype, 0, lanes, bias},
+                                 VK_RAW_ROWS,
+                                 VK_LARGE_TILE};
     if (!w->packed)
         return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_EXPERTS : SHADER_PRODUCT_RAW,
                                  {v->lanes, (int32_t)w->s.dtype, tile, lanes, bias, rows},

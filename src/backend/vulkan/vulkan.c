@@ -584,7 +584,8 @@ static ats_status choose_gpu(struct vulkan *v, const char *name) {
     return ATS_OK;
 }
 
-/* product_tile.comp: its shared memory and its lanes. */
+/* Shared memory and lanes of product_tile.comp, and of product_raw_tile.comp with 16 parts, which
+ * has as many lanes and less memory. */
 static bool has_large_tiles(const VkPhysicalDeviceLimits *l, int split) {
     uint32_t lanes = VK_TILE_ROWS * (uint32_t)split;
     uint32_t words = (uint32_t)split * (8 * VK_TILE_ROWS + 4 * VK_TILE_ROWS + 10 * VK_LARGE_TILE) +

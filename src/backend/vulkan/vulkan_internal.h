@@ -27,7 +27,8 @@ enum {
     VK_MAX_WAITS = 8,
     VK_TILE = 8,        /* lines that a product takes together in larger rounds, */
     VK_LARGE_TILE = 32, /* and in those of more than VK_FEW tokens in class q8, */
-    VK_TILE_ROWS = 64,  /* of so many rows: product_tile.comp */
+    VK_TILE_ROWS = 64,  /* of so many rows: product_tile.comp; */
+    VK_RAW_ROWS = 32,   /* or for plain types, of so many: product_raw_tile.comp */
     VK_FEW = 16,
     VK_ROUND_HEADER = 8, /* words; see common.glsl */
     VK_MAX_HEAD_DIM = 512,
@@ -155,6 +156,8 @@ struct backend_state {
     X(PRODUCT_TILE_EXPERTS, product_tile_experts)                                                  \
     X(PRODUCT_TILE_IDOT, product_tile_idot)                                                        \
     X(PRODUCT_TILE_IDOT_EXPERTS, product_tile_idot_experts)                                        \
+    X(PRODUCT_RAW_TILE, product_raw_tile)                                                          \
+    X(PRODUCT_RAW_TILE_EXPERTS, product_raw_tile_experts)                                          \
     X(QUANTISE, quantise)                                                                          \
     X(ROPE, rope)                                                                                  \
     X(KV_STORE, kv_store)                                                                          \
