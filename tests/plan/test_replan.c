@@ -203,7 +203,7 @@ static void a_profile_that_is_off_is_no_load(void **state) {
 static void garbage_is_not_believed(void **state) {
     (void)state;
     struct machine m = machine_begin(0.5, 0.3, 0.4, 0);
-    const double values[] = {0.0, -1.0, NAN, INFINITY};
+    const double values[] = {0.0, -1.0, (double)NAN, (double)INFINITY};
     for (size_t i = 0; i < COUNT_OF(values); i++)
         for (int k = 0; k < 5; k++) {
             struct replan_observation o = {.round_s = 1,

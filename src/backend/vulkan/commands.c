@@ -7,9 +7,10 @@
 #define SPIN_NS 60000 /* a wait that ends sooner is not worth the sleep */
 #define NAP_NS  200000000
 
-ats_status vk_timeline_open(struct vulkan *v, VkSemaphore *out) {
+ats_status vk_timeline_open(struct vulkan *v, uint64_t value, VkSemaphore *out) {
     VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+                                      .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE,
+                                      .initialValue = value};
     VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &type};
     VK_TRY("a timeline", v->f.CreateSemaphore(v->device, &info, NULL, out));
     return ATS_OK;
@@ -28,7 +29,7 @@ ats_status vk_commands_open(struct vulkan *v) {
     TRY(open_queue(v, v->gpu.family, 0, &v->queue, &v->pool));
     TRY(open_queue(v, v->gpu.copy_family, v->gpu.copy_index, &v->copy_queue, &v->copy_pool));
     TRY(vk_gate_open(v));
-    return vk_timeline_open(v, &v->timeline);
+    return vk_timeline_open(v, 0, &v->timeline);
 }
 
 void vk_commands_close(struct vulkan *v) {

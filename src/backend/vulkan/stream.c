@@ -7,7 +7,7 @@
 #include <string.h>
 
 static ats_status slot_open(struct vulkan *v, struct vk_slot *s) {
-    TRY(vk_timeline_open(v, &s->arrived));
+    TRY(vk_timeline_open(v, 0, &s->arrived));
     return vk_block_open(v, (size_t)v->limits.slot_bytes, PLACE_DEVICE, "a slot", &s->block);
 }
 

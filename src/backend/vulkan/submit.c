@@ -109,7 +109,7 @@ ats_status vk_flush(struct vulkan *v) {
 /* ---- the gate ---- */
 
 ats_status vk_gate_open(struct vulkan *v) {
-    return vk_timeline_open(v, &v->gate.semaphore);
+    return vk_timeline_open(v, 0, &v->gate.semaphore);
 }
 
 void vk_gate_close(struct vulkan *v) {

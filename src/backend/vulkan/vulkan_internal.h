@@ -499,7 +499,7 @@ struct vk_expert_room vk_expert_room(const struct vulkan *v, const struct backen
 /* commands.c */
 MUST_CHECK ats_status vk_commands_open(struct vulkan *v);
 void vk_commands_close(struct vulkan *v);
-MUST_CHECK ats_status vk_timeline_open(struct vulkan *v, VkSemaphore *out);
+MUST_CHECK ats_status vk_timeline_open(struct vulkan *v, uint64_t value, VkSemaphore *out);
 /* A command buffer that is being recorded. The caller holds queue_lock. */
 MUST_CHECK ats_status vk_commands_begin(struct vulkan *v, VkCommandBuffer *out);
 MUST_CHECK ats_status vk_commands_begin_in(struct vulkan *v, VkCommandPool pool,
