@@ -250,7 +250,8 @@ void races_begin_round(struct races *r) {
     r->n_noted = kept;
     for (size_t i = 0; i < r->n_timelines; i++) {
         struct timeline *t = &r->timelines[i];
-        size_t first = t->n_reached > 64 ? t->n_reached - 64 : 0; /* of rounds ago */
+        if (t->n_reached <= 64) continue;
+        size_t first = t->n_reached - 64; /* those before are of rounds ago */
         memmove(t->reached, t->reached + first, (t->n_reached - first) * sizeof *t->reached);
         t->n_reached -= first;
     }
