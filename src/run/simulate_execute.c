@@ -9,16 +9,12 @@
  * chose nor caches. */
 static struct schedule_options runnable(const struct simulation *s, int n_tokens, double depth,
                                         enum transfer_rule rule) {
-    const struct decide_way *w = &s->best;
-    return (struct schedule_options){.n_tokens = n_tokens,
-                                     .n_rows = 1,
-                                     .depth = depth,
-                                     .n_slots = w->n_slots,
-                                     .slot_bytes = w->slot_bytes,
-                                     .periodic = true,
-                                     .by_units = s->granularity == GRANULARITY_SHARD,
-                                     .whole_experts = true,
-                                     .rule = w->n_slots > 0 ? rule : TRANSFER_NONE};
+    struct decide_options o = simulation_options(s, s->best.n_batch);
+    o.decode_rule = rule;
+    o.stream_caches = false;
+    struct schedule_options so = decide_schedule_options(&o, &s->best, n_tokens, depth);
+    so.whole_experts = true;
+    return so;
 }
 
 /* trace: a file for one round, or NULL. */
