@@ -21,6 +21,18 @@ ats_engine *agree_open(const ats_options *options) {
     return e;
 }
 
+bool agree_has_vulkan(void) {
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) return false;
+    ats_options options = agree_options(path);
+    options.devices = "vulkan";
+    ats_engine *e = NULL;
+    ats_status status = ats_engine_open(&options, &e);
+    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
+    ats_engine_close(e);
+    return status != ATS_UNSUPPORTED;
+}
+
 int agree_vocab(const ats_engine *e) {
     ats_info info;
     ats_engine_info(e, &info);

@@ -9,6 +9,8 @@
 ats_options agree_options(const char *model_path);
 ats_engine *agree_open(const ats_options *options);
 int agree_vocab(const ats_engine *e);
+/* False, which is said: there is no Vulkan device to test, or (ATS_SHARED=none) no model for it. */
+bool agree_has_vulkan(void);
 
 /* Logits (n, n_vocab) of ids appended to a session in pieces of `chunk` (0: at once). Owned. */
 float *agree_feed(ats_engine *e, ats_session *s, const int32_t *ids, size_t n, size_t chunk);

@@ -302,20 +302,11 @@ static void a_link_is_probed_between_rounds(void **state) {
     decode_close(&d);
     unsetenv("ATSINFER_VK_DISABLE");
 }
-
-static bool has_device(void) {
-    struct backend *b = NULL;
-    ats_status status =
-        backend_open("vulkan", &(struct backend_options){.n_threads = 1, .quiet = true}, &b);
-    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
-    backend_close(b);
-    return status != ATS_UNSUPPORTED;
-}
 #endif
 
 int main(void) {
 #ifdef ADAPT_ON_VULKAN
-    if (!has_device()) return 77;
+    if (!agree_has_vulkan()) return 77;
 #endif
     const struct CMUnitTest tests[] = {
 #ifndef ADAPT_ON_VULKAN

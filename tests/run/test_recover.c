@@ -169,23 +169,11 @@ static void a_device_that_does_not_answer_is_lost(void **state) {
     setenv("ATSINFER_VK_TIMEOUT_MS", "0", 1);
     free(want), free(got);
 }
-
-static bool has_device(const char *path) {
-    ats_options options = agree_options(path);
-    options.devices = "vulkan";
-    ats_engine *e = NULL;
-    ats_status status = ats_engine_open(&options, &e);
-    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
-    ats_engine_close(e);
-    return status != ATS_UNSUPPORTED;
-}
 #endif
 
 int main(void) {
 #ifdef RECOVER_FROM_VULKAN
-    char path[512];
-    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) return 77;
-    if (!has_device(path)) return 77;
+    if (!agree_has_vulkan()) return 77;
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_device_changes_no_token),

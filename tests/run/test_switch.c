@@ -241,23 +241,11 @@ static void what_is_lost_is_evaluated_again(void **state) {
         free(want);
     }
 }
-#else
-static bool has_device(const char *path) {
-    ats_options options = agree_options(path);
-    options.devices = "vulkan";
-    ats_engine *e = NULL;
-    ats_status status = ats_engine_open(&options, &e);
-    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
-    ats_engine_close(e);
-    return status != ATS_UNSUPPORTED;
-}
 #endif
 
 int main(void) {
 #ifdef SWITCH_ON_VULKAN
-    char path[512];
-    if (!model_path(path, sizeof path, models[0])) return 77;
-    if (!has_device(path)) return 77;
+    if (!agree_has_vulkan()) return 77;
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_changes_no_logit),

@@ -88,20 +88,8 @@ static void nothing_changes_but_the_calls(void **state) {
     assert_true(n_changes >= 60);
 }
 
-static bool has_device(void) {
-    char path[512];
-    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) return false;
-    ats_options options = agree_options(path);
-    options.devices = "vulkan";
-    ats_engine *e = NULL;
-    ats_status status = ats_engine_open(&options, &e);
-    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
-    ats_engine_close(e);
-    return status != ATS_UNSUPPORTED;
-}
-
 int main(void) {
-    if (!has_device()) return 77;
+    if (!agree_has_vulkan()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_changes_but_the_calls),
     };
