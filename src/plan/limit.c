@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/timeline.h"
 
 const char *limit_binds_name(enum limit_binds binds) {
     static const char *const names[N_LIMITS] = {"vram", "gpu", "dram", "link"};
@@ -172,36 +173,26 @@ static struct limit block_limit(const struct limit_problem *p, int block, const 
 }
 
 /* Which memories a block is read from. */
-enum where { ON_HOST, ON_DEVICE, DIVIDED };
-
-static enum where where_is(const struct shares *s) {
-    if (s->dram <= 1e-6 * s->vram) return ON_DEVICE;
-    return s->vram > 0 ? DIVIDED : ON_HOST;
+static enum timeline_place where_is(const struct shares *s) {
+    if (s->dram <= 1e-6 * s->vram) return TIMELINE_GPU;
+    return s->vram > 0 ? TIMELINE_BOTH : TIMELINE_CPU;
 }
 
-static double change_s(const struct limit_block *b, enum where from, enum where to) {
-    static const enum {
-        NONE,
-        UP,
-        DOWN,
-        EXCHANGE
-    } kinds[3][3] = {
-        [ON_HOST] = {NONE, UP, UP},
-        [ON_DEVICE] = {DOWN, NONE, DOWN},
-        [DIVIDED] = {DOWN, UP, EXCHANGE},
-    };
-    const double costs[] = {0, b->up_s, b->down_s, b->exchange_s};
-    return costs[kinds[from][to]];
+static double change_s(const struct limit_block *b, enum timeline_place from,
+                       enum timeline_place to) {
+    const struct timeline_item item = {
+        .place = to, .up_s = b->up_s, .down_s = b->down_s, .exchange_s = b->exchange_s};
+    return timeline_switch_s(&item, from);
 }
 
 /* Of entering the block and what comes after it, if it is at `here`. */
 static double changes_s(const struct limit_problem *p, const struct shares *shares, int block,
-                        enum where here) {
-    enum where before = block > 0 ? where_is(&shares[block - 1]) : ON_HOST;
+                        enum timeline_place here) {
+    enum timeline_place before = block > 0 ? where_is(&shares[block - 1]) : TIMELINE_CPU;
     double s = change_s(&p->blocks[block], before, here);
     if (block + 1 < p->n_blocks)
         return s + change_s(&p->blocks[block + 1], here, where_is(&shares[block + 1]));
-    return s + (here == ON_HOST ? 0 : p->end_s);
+    return s + (here == TIMELINE_CPU ? 0 : p->end_s);
 }
 
 /* A block that is divided becomes whole where the budget allows and its exchanges are worth more.
@@ -216,7 +207,8 @@ static void make_whole(const struct limit_problem *p, double budget_bytes, struc
         double share = whole.vram > 0 ? shares[b].vram / whole.vram : 1;
         double bytes = missing[b] * (1 - share),
                gain = block_limit(p, b, &shares[b]).round_s - block_limit(p, b, &whole).round_s;
-        gain += changes_s(p, shares, b, where_is(&shares[b])) - changes_s(p, shares, b, ON_DEVICE);
+        gain +=
+            changes_s(p, shares, b, where_is(&shares[b])) - changes_s(p, shares, b, TIMELINE_GPU);
         if (gain <= 0 || out->resident_bytes + bytes > budget_bytes) continue;
         out->resident_bytes += bytes;
         shares[b] = whole;
@@ -229,7 +221,7 @@ static struct limit blocks_limit(const struct limit_problem *p, double budget_by
     struct limit out = {0};
     struct shares *shares = xcalloc((size_t)p->n_blocks + 1, sizeof *shares);
     double of_s[N_LIMITS] = {0}, vram = 0, read = 0;
-    enum where from = ON_HOST;
+    enum timeline_place from = TIMELINE_CPU;
     for (int i = 0; i < p->n_parts; i++)
         shares[p->parts[i].block].dram += p->parts[i].bytes * p->parts[i].use;
     fill(p, budget_bytes, false, balanced, shares, &out);
@@ -237,15 +229,15 @@ static struct limit blocks_limit(const struct limit_problem *p, double budget_by
         make_whole(p, budget_bytes, shares, &out);
     for (int b = 0; b < p->n_blocks; b++) {
         struct limit one = block_limit(p, b, &shares[b]);
-        enum where here = where_is(&shares[b]);
-        out.n_divided += here == DIVIDED;
+        enum timeline_place here = where_is(&shares[b]);
+        out.n_divided += here == TIMELINE_BOTH;
         out.round_s += one.round_s + change_s(&p->blocks[b], from, here);
         of_s[one.binds] += one.round_s;
         vram += shares[b].vram;
         read += shares[b].vram + shares[b].dram;
         from = here;
     }
-    if (from != ON_HOST) out.round_s += p->end_s;
+    if (from != TIMELINE_CPU) out.round_s += p->end_s;
     for (int k = 0; k < N_LIMITS; k++)
         if (of_s[k] > of_s[out.binds]) out.binds = (enum limit_binds)k;
     out.hit = read > 0 ? vram / read : 1;
