@@ -142,19 +142,16 @@ static ats_status change(ats_engine *e, struct choice_again *again, struct switc
     return status;
 }
 
-static double mib(int64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
 static void tell(const ats_engine *e, bool shrinks, int64_t own_before,
                  const struct switch_report *report, uint64_t ns) {
     log_msg(shrinks ? LOG_WARN : LOG_INFO,
             "%s of %s's memory: %.0f MiB may be used, %.0f are instead of %.0f; it took %.0f ms, "
             "%.0f MiB loaded, %.0f kept, %.0f of caches moved",
             shrinks ? "other programs take" : "there is room again, as others give back",
-            e->device_names[e->adapt->gpu], mib(e->adapt->watch.budget_bytes),
-            mib(ledger_own_bytes(line_of(e))), mib(own_before), (double)ns * 1e-6,
-            mib(report->loaded_bytes), mib(report->kept_bytes), mib(report->carried_bytes));
+            e->device_names[e->adapt->gpu], ledger_mib(e->adapt->watch.budget_bytes),
+            ledger_mib(ledger_own_bytes(line_of(e))), ledger_mib(own_before), (double)ns * 1e-6,
+            ledger_mib(report->loaded_bytes), ledger_mib(report->kept_bytes),
+            ledger_mib(report->carried_bytes));
 }
 
 /* Room that did not last has to last longer the next time. */

@@ -115,10 +115,6 @@ static bool fit(const struct choosing *c, struct decide_options *o, struct attem
 
 /* ---- what is said ---- */
 
-static double mib(int64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
 static void describe(const struct choosing *c, const struct decide_way *w) {
     ats_engine *e = c->e;
     const struct items *items = e->planner->items;
@@ -138,8 +134,8 @@ static void describe(const struct choosing *c, const struct decide_way *w) {
     e->choice.how = arena_printf(
         &e->arena,
         "by measured times: %.0f MiB of weights and caches (%.0f%%) on %s%s; predicted %s",
-        mib(w->placement->gpu_bytes), 100.0 * (double)w->placement->gpu_bytes / (double)all, gpu,
-        also, text);
+        ledger_mib(w->placement->gpu_bytes), 100.0 * (double)w->placement->gpu_bytes / (double)all,
+        gpu, also, text);
 }
 
 /* What the user's rules cost, against the same memory without them. */
@@ -206,7 +202,7 @@ ats_status choose_again_by_profile(const struct choosing *c, struct choice_again
     }
     if (p->options.fixed_bytes > 0)
         return fail(ATS_NO_MEMORY, "what the rules place on the GPU takes more than %.0f MiB",
-                    mib(c->budget));
+                    ledger_mib(c->budget));
     out->way = (struct decide_way){.n_batch = p->way.n_batch};
     out->way.placement = placement_whole(&out->arena, p->items, &out->options.placement, SIDE_CPU);
     decide_time(&out->arena, p->items, &out->options, &out->way);

@@ -10,10 +10,6 @@
 
 #define PLAN_FILE_BYTES ((size_t)64 << 20)
 
-static double mib(int64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
 void choice_free(struct plan_choice *c) {
     plan_file_close(c->file);
     c->file = NULL;
@@ -164,7 +160,7 @@ static int64_t gpu_budget(struct choosing *c, struct backend *gpu) {
     if (!wanted) return m.measured ? most : m.free_bytes;
     if (wanted <= most) return wanted;
     log_msg(LOG_WARN, "%s: %d MiB are wanted, %.0f are free: these are used", gpu->name,
-            c->e->options.vram_mib, mib(most));
+            c->e->options.vram_mib, ledger_mib(most));
     return most;
 }
 
@@ -278,7 +274,7 @@ static ats_status make_by_rules(struct choosing *c) {
     }
     if (r->n_gpu_layers == 0 && e->choice.automatic)
         log_msg(LOG_WARN, "no layer fits %s (%.0f MiB): the CPU does it alone",
-                e->device_names[r->gpu], mib(budget));
+                e->device_names[r->gpu], ledger_mib(budget));
     e->choice.how = "all on the CPU";
     e->choice.n_gpu_layers = 0;
     leave_gpu(c);
@@ -305,7 +301,7 @@ static void leave_in_place(ats_engine *e, plan_devices in_place) {
         if (!(in_place >> d & 1) || !bytes[d]) continue;
         log_msg(LOG_WARN,
                 "%s works in host memory: %.1f MiB that the plan streams to it are used in place",
-                e->device_names[d], mib(bytes[d]));
+                e->device_names[d], ledger_mib(bytes[d]));
     }
     e->plan = plan_in_place(&e->arena, e->model->graph, plan, in_place);
 }

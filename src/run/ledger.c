@@ -196,10 +196,6 @@ ats_status kv_types_check(const struct graph *g, const struct executor_options *
     return ATS_OK;
 }
 
-static double mib(int64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
 /* A device that keeps nothing is not refused its buffers: no plan has less on it. */
 static ats_status check_device(const struct executor_ledger *l, const char *name, int n_ctx) {
     int64_t needed = ledger_own_bytes(l);
@@ -209,9 +205,10 @@ static ats_status check_device(const struct executor_ledger *l, const char *name
         "%s: %.0f MiB of its memory may be used (%.0f of %.0f are free), but %.0f are "
         "needed: weights %.0f, KV cache for contexts of %d %.0f, recurrent state %.0f, work and "
         "slots %.0f; fewer layers on it, a smaller context or KV type need less",
-        name, mib(l->limit_bytes), mib(l->memory.free_bytes), mib(l->memory.total_bytes),
-        mib(needed), mib(l->weight_bytes), n_ctx, mib(l->kv_bytes), mib(l->state_bytes),
-        mib(l->work_bytes + l->slot_bytes));
+        name, ledger_mib(l->limit_bytes), ledger_mib(l->memory.free_bytes),
+        ledger_mib(l->memory.total_bytes), ledger_mib(needed), ledger_mib(l->weight_bytes), n_ctx,
+        ledger_mib(l->kv_bytes), ledger_mib(l->state_bytes),
+        ledger_mib(l->work_bytes + l->slot_bytes));
 }
 
 static ats_status check_host(const struct ledger *l) {
@@ -231,8 +228,8 @@ static ats_status check_host(const struct ledger *l) {
                 "%.0f MiB of memory are free, but %.0f are needed: weights %.0f, KV cache for "
                 "contexts of %d %.0f, recurrent state %.0f, work %.0f; a smaller context or KV "
                 "type needs less",
-                mib(l->host_limit_bytes), mib(l->host_bytes), mib(weights), l->n_ctx, mib(kv),
-                mib(state), mib(work));
+                ledger_mib(l->host_limit_bytes), ledger_mib(l->host_bytes), ledger_mib(weights),
+                l->n_ctx, ledger_mib(kv), ledger_mib(state), ledger_mib(work));
 }
 
 ats_status ledger_check(const struct ledger *l, struct backend *const *devices) {

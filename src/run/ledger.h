@@ -21,6 +21,10 @@ struct executor_options {
     int64_t device_bytes[EXECUTOR_MAX_DEVICES]; /* of a GPU's memory; 0: what it has free */
 };
 
+static inline double ledger_mib(int64_t bytes) { /* as people read them */
+    return (double)bytes / (1 << 20);
+}
+
 /* Bytes promised on one device. */
 struct executor_ledger {
     int64_t weight_bytes; /* copies in its memory */

@@ -289,14 +289,7 @@ static int run_sessions(void) {
         cmocka_unit_test(a_cancelled_prompt_can_be_continued),
         cmocka_unit_test(sessions_do_not_share_their_snapshots),
     };
-    struct backend_options o = {.n_threads = 1, .n_threads_batch = 1};
-    struct backend *probe;
-    ats_status status = backend_open("vulkan", &o, &probe);
-    if (status != ATS_OK) {
-        print_message("skipped: %s\n", ats_error_text());
-        return status == ATS_UNSUPPORTED ? 77 : 1;
-    }
-    backend_close(probe);
+    if (!agree_has_vulkan()) return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 

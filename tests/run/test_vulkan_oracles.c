@@ -22,17 +22,6 @@ static void count_messages(void *user, int level, const char *text) {
     if (!is_expected) print_error("%s\n", text);
 }
 
-/* The test needs a device; false: there is none, which is said. */
-static bool has_vulkan(const char *path) {
-    ats_options options = agree_options(path);
-    ats_engine *e;
-    options.devices = "vulkan";
-    ats_status status = ats_engine_open(&options, &e);
-    if (status == ATS_UNSUPPORTED) print_message("skipped: %s\n", ats_error_text());
-    if (status == ATS_OK) ats_engine_close(e);
-    return status != ATS_UNSUPPORTED;
-}
-
 /* Number of transfers of the engine's program. */
 static int count_transfers(const ats_engine *e) {
     char *text = ats_engine_describe(e);
@@ -301,9 +290,7 @@ static void memory_that_a_device_lacks_is_an_error(void **state) {
 
 int main(void) {
     ats_log_set(count_messages, NULL, 1);
-    char path[512];
-    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) return 77;
-    if (!has_vulkan(path)) return 77;
+    if (!agree_has_vulkan()) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_waits_of_streaming_are_reported),
         cmocka_unit_test(plans_by_rules_change_nothing),
