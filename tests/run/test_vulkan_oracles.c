@@ -7,7 +7,9 @@
 
 #include <stdatomic.h>
 
+#include "backend/vulkan/vulkan.h"
 #include "base/file.h"
+#include "run/engine.h"
 
 #define BOUND 1e-3
 
@@ -99,6 +101,39 @@ static void plans_by_rules_change_nothing(void **state) {
             ats_engine_close(e);
         }
         free(want);
+    }
+}
+
+/* Sums are folded into products, or not: the same bits, in one piece and token by token. */
+static void folding_changes_no_bit(void **state) {
+    (void)state;
+    enum { N = 20 };
+    static const char *const files[] = {"models/llama/llama-f16.gguf", "models/quants/Q8_0.gguf",
+                                        "models/quants/Q4_K_M.gguf",
+                                        "models/gptoss/gptoss-mxfp4.gguf"};
+    for (size_t i = 0; i < 2 * COUNT_OF(files); i++) {
+        char path[512];
+        float *got[2];
+        int n_vocab = 0;
+        if (!test_shared_path(path, sizeof path, files[i / 2])) skip();
+        for (int fold = 0; fold < 2; fold++) {
+            ats_options options = agree_options(path);
+            const int32_t ids[N] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4};
+            options.devices = "vulkan";
+            options.no_fusion = !fold;
+            if (i % 2) options.math = ATS_MATH_DEFAULT;
+            ats_engine *e = agree_open(&options);
+            assert_int_equal(vulkan_backend_folds(e->devices[0]) > 0, fold);
+            float *whole = agree_logits(e, ids, N, 0), *single = agree_logits(e, ids, N, 1);
+            n_vocab = agree_vocab(e);
+            got[fold] = realloc(whole, 2 * N * (size_t)n_vocab * sizeof *whole);
+            memcpy(got[fold] + N * n_vocab, single, N * (size_t)n_vocab * sizeof *single);
+            free(single);
+            ats_engine_close(e);
+        }
+        assert_memory_equal(got[0], got[1], 2 * N * (size_t)n_vocab * sizeof *got[0]);
+        free(got[0]);
+        free(got[1]);
     }
 }
 
@@ -294,6 +329,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_waits_of_streaming_are_reported),
         cmocka_unit_test(plans_by_rules_change_nothing),
+        cmocka_unit_test(folding_changes_no_bit),
         cmocka_unit_test(what_would_be_streamed_is_used_in_place),
         cmocka_unit_test(whole_models_agree_with_their_oracles),
         cmocka_unit_test(every_quantised_type_agrees_with_its_oracle),

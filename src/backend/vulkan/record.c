@@ -236,8 +236,8 @@ static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
     const int n_variants = v->tiles ? N_VARIANTS : VARIANT_MANY;
     for (int i = 0; i < n_variants; i++) {
         b[i] = (struct vk_builder){.v = v, .segment = s, .variant = i};
-        for (int j = 0; j < n_steps; j++)
-            TRY(vk_add_step(&b[i], &steps[j]));
+        for (int j = 0, used; j < n_steps; j += used)
+            TRY(vk_add_steps(&b[i], &steps[j], n_steps - j, &used));
         n += b[i].n;
         for (size_t j = 0; j < b[i].n; j++)
             n_bindings += b[i].items[j].layout->n_bindings;

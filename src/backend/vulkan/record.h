@@ -72,7 +72,9 @@ static inline int vk_groups_of(int n, int size) {
 }
 
 /* record_steps.c */
-MUST_CHECK ats_status vk_add_step(struct vk_builder *b, const struct step *s);
+/* What stands at steps[0], of which there are n_steps >= 1; *used: how many were taken. */
+MUST_CHECK ats_status vk_add_steps(struct vk_builder *b, const struct step *steps, int n_steps,
+                                   int *used);
 /* Rows [begin, *end) of a matrix of a weight as one binding; begin stands on a group. */
 MUST_CHECK ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w,
                                        int matrix, int begin, struct vk_view *view, int *end);

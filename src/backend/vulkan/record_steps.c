@@ -58,11 +58,14 @@ size_t vk_q8_line_words(int n_cols) {
     return (size_t)n_cols / 32 * 10;
 }
 
-static bool same_input(const struct step *a, const struct step *b) {
-    const struct span *x = &a->in[0], *y = &b->in[0];
+static bool same_span(const struct span *x, const struct span *y) {
     return x->space == y->space && x->offset_bytes == y->offset_bytes && x->stride == y->stride &&
-           x->first == y->first && a->in_begin == b->in_begin && a->in_end == b->in_end &&
-           a->in_rows == b->in_rows;
+           x->first == y->first;
+}
+
+static bool same_input(const struct step *a, const struct step *b) {
+    return same_span(&a->in[0], &b->in[0]) && a->in_begin == b->in_begin &&
+           a->in_end == b->in_end && a->in_rows == b->in_rows;
 }
 
 static ats_status work_view(const struct vk_builder *b, const struct step *s, struct vk_view *out) {
@@ -120,8 +123,8 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
         shader, {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split, bias}, PACK_ROWS, tile};
 }
 
-static ats_status add_product_window(struct vk_builder *b, const struct step *s, int begin,
-                                     int *end) {
+static ats_status add_product_window(struct vk_builder *b, const struct step *s,
+                                     const struct step *sum, int begin, int *end) {
     const struct backend_weight *w = s->weight;
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view;
@@ -146,24 +149,29 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
         TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
         d->push[5] += s->in_begin;
     }
-    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    TRY(vk_bind_span(b, d, 3, sum ? &sum->out : &s->out, s->rows, true));
     d->push[7] += s->begin + begin;
     if (s->bias) {
         TRY(vk_vector_view(b->v, s->bias, &view));
         vk_bind(d, 4, view, false);
-        vk_push_int(d, view.word + begin);
+    }
+    vk_push_int(d, s->bias ? view.word + begin : 0);
+    if (sum) {
+        TRY(vk_bind_span(b, d, 5, &sum->in[same_span(&sum->in[0], &s->out)], s->rows, false));
+        d->push[10] += s->begin + begin;
+        shape.constants[6] = true;
     }
     return vk_finish(b, d, shape.shader, shape.constants, vk_groups_of(*end - begin, shape.rows),
                      s->rows, shape.tile);
 }
 
-static ats_status add_product(struct vk_builder *b, const struct step *s) {
+static ats_status add_product(struct vk_builder *b, const struct step *s, const struct step *sum) {
     bool q8 = s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
     if (q8 && !(b->rounded && same_input(b->rounded, s))) TRY(add_quantise(b, s));
     for (int begin = 0, end; begin < s->weight->s.n_rows; begin = end)
-        TRY(add_product_window(b, s, begin, &end));
+        TRY(add_product_window(b, s, sum, begin, &end));
     vk_note_exchange(b, &s->in[0], s->in_begin, s->in_end, s->in_rows, false);
-    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    if (!sum) vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
     return ATS_OK;
 }
 
@@ -413,14 +421,42 @@ static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_s
     return vk_finish(b, d, shader, constants, vk_groups_of(s->end - s->begin, lanes), s->rows, 1);
 }
 
+static void note_sum(struct vk_builder *b, const struct step *s) {
+    for (int i = 0; i < s->n_in; i++)
+        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+}
+
 static ats_status add_sum(struct vk_builder *b, const struct step *s) {
     if (s->n_in == 1) return add_copy(b, s);
     for (int i = 1; i < s->n_in; i++)
         TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0, false));
-    for (int i = 0; i < s->n_in; i++)
-        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
-    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    note_sum(b, s);
     return ATS_OK;
+}
+
+static bool spans_meet(const struct vk_builder *b, const struct span *x, const struct span *y,
+                       bool rows) {
+    int64_t lines = rows ? b->v->limits.n_rows : b->v->limits.n_tokens;
+    return x->space == y->space && x->offset_bytes < y->offset_bytes + 4 * lines * y->stride &&
+           y->offset_bytes < x->offset_bytes + 4 * lines * x->stride;
+}
+
+/* Is steps[1] a sum of the product before it, which nobody else reads, and of an older value? Then
+ * the product's shader adds. It writes while other work-groups still read: the sum may stand in the
+ * same place as that value, but not where the product's input is, nor where others overlap. */
+static bool sum_fits(const struct vk_builder *b, const struct step *steps, int n_steps) {
+    const struct step *m = steps, *s = steps + 1;
+    if (b->v->no_fold || n_steps < 2 || m->kind != STEP_OP || m->op->kind != OP_MATMUL)
+        return false;
+    if (s->kind != STEP_SUM || s->n_in != 2 || m->n_readers != 1) return false;
+    if (m->out.space != SPACE_LOCAL || m->rows != s->rows || m->in_rows != s->rows) return false;
+    if (s->in_rows != s->rows || m->begin != s->begin || m->end != s->end) return false;
+    bool second = same_span(&s->in[1], &m->out);
+    if (same_span(&s->in[0], &m->out) == second) return false;
+    const struct span *other = &s->in[!second];
+    return !spans_meet(b, &s->out, &m->in[0], s->rows) &&
+           (same_span(&s->out, other) || !spans_meet(b, &s->out, other, s->rows));
 }
 
 static ats_status add_gated(struct vk_builder *b, const struct step *s) {
@@ -432,7 +468,7 @@ static ats_status add_gated(struct vk_builder *b, const struct step *s) {
 }
 
 static ats_status add_lines(struct vk_builder *b, const struct step *s) {
-    if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return add_product(b, s);
+    if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return add_product(b, s, NULL);
     b->rounded = NULL; /* its memory may be another value's from now on */
     if (s->kind == STEP_SUM) return add_sum(b, s);
     if (s->kind == STEP_COPY) return add_copy(b, s);
@@ -481,10 +517,21 @@ static ats_status step_lines(const struct vk_builder *b, const struct step *s, i
     return ATS_OK;
 }
 
-ats_status vk_add_step(struct vk_builder *b, const struct step *s) {
+ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps, int *used) {
+    *used = 1;
     if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
-    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most;
+    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most, most_sum = 0;
     TRY(step_lines(b, s, &most));
+    const bool folds = most >= n && sum_fits(b, s, n_steps);
+    if (folds) TRY(step_lines(b, s + 1, &most_sum));
+    if (most_sum >= n) {
+        *used = 2;
+        b->v->n_folds++;
+        TRY(add_product(b, s, s + 1));
+        note_sum(b, s + 1);
+        b->rounded = NULL; /* as after any other step */
+        return ATS_OK;
+    }
     if (most >= n) return add_lines(b, s);
     if (b->variant == VARIANT_ONE) n = most = 1;
     for (int first = 0; first < n; first += most) {

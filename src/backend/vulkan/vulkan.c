@@ -620,6 +620,7 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
         vk_switch("ATSINFER_VK_TIMEOUT_MS"); /* a software device takes its time */
     if (!timeout_ms && v->gpu.kind != GPU_SOFTWARE) timeout_ms = TIMEOUT_MS;
     v->timeout_ns = timeout_ms * 1000000;
+    v->no_fold |= vk_disabled("fold");
     v->no_barriers = vk_disabled("barriers");
     v->no_first_barriers = vk_disabled("first-barriers");
     v->no_arrivals = vk_disabled("arrivals");
@@ -664,7 +665,9 @@ static ats_status open_as(const char *name, bool trial, bool quiet, unsigned off
 
 ats_status vulkan_backend_open(const char *name, const struct backend_options *options,
                                struct backend **out) {
-    return open_as(name, false, options->quiet, 0, out); /* the others are the CPU's */
+    TRY(open_as(name, false, options->quiet, 0, out)); /* the others are the CPU's */
+    vulkan_of(*out)->no_fold |= options->no_fusion;
+    return ATS_OK;
 }
 
 ats_status vk_open_trial(const char *name, unsigned off, struct backend **out) {
@@ -681,6 +684,10 @@ unsigned vulkan_backend_verdict(struct backend *b) {
 
 int vulkan_backend_windows(struct backend *b) {
     return vulkan_of(b)->n_windows;
+}
+
+int vulkan_backend_folds(struct backend *b) {
+    return vulkan_of(b)->n_folds;
 }
 
 int vulkan_backend_parts(struct backend *b) {

@@ -80,7 +80,7 @@ uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? "vram" makes a device an integrated one. Beside features:
  * "barriers" between dispatches and "first-barriers" between segments, "arrivals" of copies and
  * "releases" of their slots, for the tests that their loss is noticed; "ahead": nothing is
- * submitted before what it waits for. */
+ * submitted before what it waits for; "fold": sums are not folded into products. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
@@ -333,6 +333,7 @@ struct vulkan {
     uint64_t fail_asked; /* read again with a new reservation, and counted anew if it has changed */
     uint64_t timeout_ns; /* of a wait for the device; 0: none */
     _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
+    bool no_fold;        /* no step has part of another */
     bool no_barriers, no_first_barriers; /* test switches, */
     bool no_arrivals, no_releases;       /* and these */
     bool no_ahead;                       /* the device's thread waits for others, at every change */
@@ -359,7 +360,8 @@ struct vulkan {
     int n_grids_written;
     struct vk_grid grids[VK_MAX_GRIDS];
     int n_grids;
-    int n_windows; /* dispatches of some lines of a value only, for tests */
+    int n_windows; /* dispatches of some lines of a value only, for tests; */
+    int n_folds;   /* sums folded into products, likewise */
     int n_parts;   /* beyond the first of weights, for tests */
     struct vk_rope {
         int n_rot;

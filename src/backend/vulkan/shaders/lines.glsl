@@ -6,7 +6,9 @@ layout(push_constant) uniform Push {
     int unit_words;     /* from group to group of 16 rows; of plain types: from row to row */
     int in_off, in_stride, out_off, out_stride;
     int bias_off; /* of the window's first row */
-#ifdef EXPERTS
+#ifndef EXPERTS
+    int add_off, add_stride;
+#else
     int matrix_words, bias_words; /* from expert to expert */
     int expert_begin, expert_end; /* of the window */
     int list_off;
@@ -19,7 +21,12 @@ layout(std430, set = 0, binding = 3) writeonly buffer Out {
 layout(std430, set = 0, binding = 4) readonly buffer Bias {
     float bias[];
 };
-#ifdef EXPERTS
+#ifndef EXPERTS
+layout(constant_id = 6) const bool ADD = false;
+layout(std430, set = 0, binding = 5) readonly buffer Add { /* may be Out */
+    float add[];
+};
+#else
 layout(constant_id = 6) const bool LISTED = false;
 layout(std430, set = 0, binding = 5) readonly buffer List {
     uint list[]; /* LISTED: experts_sort.comp; else the only line's ids */
@@ -83,4 +90,14 @@ bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out 
         to[t] = out_at(line);
     }
     return true;
+}
+
+/* What a row of the tile's line t comes to: with its bias, and added to what the sum that follows
+ * takes besides, if that was folded in. */
+float result(float sum, int bias_at, int t, int row) {
+    if (BIAS) sum += bias[bias_at + row];
+#ifndef EXPERTS
+    if (ADD) sum += add[p.add_off + (int(gl_WorkGroupID.y) * TILE + t) * p.add_stride + row];
+#endif
+    return sum;
 }

@@ -7,7 +7,7 @@ void finish(float acc[TILE], int lane, int n, int to[TILE], int bias_at) {
     if (SPLIT == 1) {
         if (row >= p.n_rows) return;
         for (int t = 0; t < TILE && t < n; t++)
-            out_[to[t] + row] = BIAS ? acc[t] + bias[bias_at + row] : acc[t];
+            out_[to[t] + row] = result(acc[t], bias_at, t, row);
         return;
     }
     for (int t = 0; t < TILE; t++)
@@ -18,6 +18,6 @@ void finish(float acc[TILE], int lane, int n, int to[TILE], int bias_at) {
         float sum = 0.0;
         for (int s = 0; s < SPLIT; s++)
             sum += part[t * 16 * SPLIT + 16 * s + (lane & 15)];
-        out_[to[t] + row] = BIAS ? sum + bias[bias_at + row] : sum;
+        out_[to[t] + row] = result(sum, bias_at, t, row);
     }
 }

@@ -44,6 +44,6 @@ void main() {
         float sum = 0.0;
         for (int i = 0; i < LANES; i++)
             sum += part[t * LANES * ROWS + lane - column + i];
-        out_[to[t] + row] = BIAS ? sum + bias[bias_at + row] : sum;
+        out_[to[t] + row] = result(sum, bias_at, t, row);
     }
 }

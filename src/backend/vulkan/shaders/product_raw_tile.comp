@@ -80,6 +80,6 @@ void main() {
     for (int i = lane; i < ROWS * TILE; i += 16 * LANES) {
         int t = i / ROWS, row = row0 + i % ROWS;
         if (t < n && row < p.n_rows)
-            out_[out_at(tile_line(first, n, t)) + row] = BIAS ? total[i] + bias[bias_at + row] : total[i];
+            out_[out_at(tile_line(first, n, t)) + row] = result(total[i], bias_at, t, row);
     }
 }

@@ -106,6 +106,6 @@ void main() {
         int t = t0 + j / 4, row = row0 + 16 * (j % 4) + r;
         float sum = SPLIT > 1 ? total[t * ROWS + 16 * (j % 4) + r] : acc[j];
         if (t < n && row < p.n_rows)
-            out_[out_at(tile_line(first, n, t)) + row] = BIAS ? sum + bias[bias_at + row] : sum;
+            out_[out_at(tile_line(first, n, t)) + row] = result(sum, bias_at, t, row);
     }
 }
