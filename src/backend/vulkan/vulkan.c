@@ -275,10 +275,6 @@ static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread,
     ats_status status = ATS_OK;
     if (!lost) status = own_thread ? hand_over_timed(v, job) : hand_over(v, job, put_off);
     if (status != ATS_OK) stop(v, status);
-    pthread_mutex_lock(&v->lock);
-    if (!job->copy) v->submitted = job->value;
-    pthread_cond_broadcast(&v->changed);
-    pthread_mutex_unlock(&v->lock);
 }
 
 /* The caller holds the lock, and does again afterwards; nobody else runs a job meanwhile. */
@@ -289,8 +285,11 @@ static void run_unlocked(struct vulkan *v, struct vk_job *job, bool own_thread) 
     run_job(v, job, own_thread, put_off);
     pthread_mutex_lock(&v->lock);
     v->busy = false;
+    if (!job->copy) v->submitted = job->value;
     job->next = v->spare;
     v->spare = job;
+    pthread_cond_broadcast(&v->changed);
+    if (v->queue_head && !own_thread) pthread_cond_signal(&v->has_job);
 }
 
 static void *run_queue(void *arg) {
@@ -298,12 +297,11 @@ static void *run_queue(void *arg) {
     pthread_mutex_lock(&v->lock);
     for (;;) {
         while ((!v->queue_head || v->busy) && !v->closing)
-            pthread_cond_wait(&v->changed, &v->lock);
+            pthread_cond_wait(&v->has_job, &v->lock);
         struct vk_job *job = v->queue_head;
         if (!job) break;
         v->queue_head = job->next;
         run_unlocked(v, job, true);
-        pthread_cond_broadcast(&v->changed);
     }
     pthread_mutex_unlock(&v->lock);
     return NULL;
@@ -373,8 +371,8 @@ static ats_status submit_job(struct backend *b, const struct vk_job *what,
         while (*end)
             end = &(*end)->next;
         *end = job;
+        if (!v->busy) pthread_cond_signal(&v->has_job);
     }
-    pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->lock);
     return ATS_OK;
 }
@@ -440,7 +438,7 @@ static void close_blocks(struct vulkan *v, struct vk_block *list) {
 static void close_thread(struct vulkan *v) {
     pthread_mutex_lock(&v->lock);
     v->closing = true;
-    pthread_cond_broadcast(&v->changed);
+    pthread_cond_signal(&v->has_job);
     pthread_mutex_unlock(&v->lock);
     if (v->has_thread) thread_join(&v->thread);
 }
@@ -481,6 +479,7 @@ static void close_backend(struct backend *b) {
     pthread_mutex_destroy(&v->queue_lock);
     pthread_mutex_destroy(&v->lock);
     pthread_cond_destroy(&v->changed);
+    pthread_cond_destroy(&v->has_job);
     free(v);
 }
 
@@ -651,6 +650,7 @@ static ats_status open_as(const char *name, bool trial, bool quiet, unsigned off
     pthread_mutex_init(&v->queue_lock, NULL);
     pthread_mutex_init(&v->lock, NULL);
     pthread_cond_init(&v->changed, NULL);
+    pthread_cond_init(&v->has_job, NULL);
     v->trial = trial;
     v->quiet = quiet;
     v->verdict = off;
