@@ -388,7 +388,7 @@ struct vulkan {
 #endif
     struct thread thread;
     bool has_thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock;   /* of what follows */
     pthread_cond_t changed; /* what others wait for: submitted, status, nothing left to do */
     pthread_cond_t has_job; /* the device's thread waits for it; nobody wakes it for less */
     struct vk_gate gate;
