@@ -524,7 +524,7 @@ ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps,
     TRY(step_lines(b, s, &most));
     const bool folds = most >= n && sum_fits(b, s, n_steps);
     if (folds) TRY(step_lines(b, s + 1, &most_sum));
-    if (most_sum >= n) {
+    if (folds && most_sum >= n) {
         *used = 2;
         b->v->n_folds++;
         TRY(add_product(b, s, s + 1));
