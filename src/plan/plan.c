@@ -352,3 +352,34 @@ ats_status plan_check(const struct graph *g, const struct plan *plan, int row_gr
         if (op_is_placed(&g->ops[i])) TRY(check_op(g, plan, i, row_group, streaming));
     return ATS_OK;
 }
+
+/* Between a processor and a stream the bytes stay where they are; between two processors, or the
+ * streams of two devices, they would not. */
+static bool same_bytes(const struct plan_part *p, const struct plan_part *q, plan_devices hosts) {
+    if (p->axis != q->axis || p->begin != q->begin || p->end != q->end) return false;
+    if (p->streamed == q->streamed) return p->device == q->device;
+    const struct plan_part *stays = p->streamed ? q : p;
+    return hosts >> stays->device & 1;
+}
+
+ats_status plan_check_pair(const struct graph *g, const struct plan *decode,
+                           const struct plan *prompts, int row_group, plan_devices streaming,
+                           plan_devices hosts) {
+    if (decode->n_devices != prompts->n_devices)
+        return fail(ATS_BAD_ARGUMENT, "the plan of prompts has %d devices, that of decode %d",
+                    prompts->n_devices, decode->n_devices);
+    TRY(plan_check(g, decode, row_group, streaming));
+    TRY(plan_check(g, prompts, row_group, streaming));
+    for (int i = 0; i < g->n_ops; i++) {
+        if (!op_is_placed(&g->ops[i])) continue;
+        int n = decode->first[i + 1] - decode->first[i];
+        bool same = prompts->first[i + 1] - prompts->first[i] == n;
+        for (int k = 0; same && k < n; k++)
+            same = same_bytes(&decode->parts[decode->first[i] + k],
+                              &prompts->parts[prompts->first[i] + k], hosts);
+        if (!same)
+            return fail(ATS_BAD_ARGUMENT, "%s has other homes or ranges in prompts than in decode",
+                        op_name(g, &g->ops[i]));
+    }
+    return ATS_OK;
+}

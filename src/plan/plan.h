@@ -57,6 +57,14 @@ struct plan *plan_in_place(struct arena *arena, const struct graph *g, const str
 /* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */
 MUST_CHECK ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group,
                                  plan_devices streaming);
+/* Can one set of weights, caches and states serve two plans, one for decode and one for rounds of
+ * many tokens? hosts: devices whose weights lie in host memory. BAD_ARGUMENT naming the op if one
+ * of them is not legal or if they differ in more than this: what lies in host memory (a part of
+ * such a device, or a streamed one) may be computed there in one and be streamed in the other, to
+ * any lot, but is cut into the same ranges, so that its bytes are there once. */
+MUST_CHECK ats_status plan_check_pair(const struct graph *g, const struct plan *decode,
+                                      const struct plan *prompts, int row_group,
+                                      plan_devices streaming, plan_devices hosts);
 /* Bytes of a part's matrices, as the file has them. Others' biases and vectors are not counted. */
 int64_t plan_part_bytes(const struct graph *g, const struct plan_part *part);
 static inline bool op_can_stream(const struct graph_op *op) {

@@ -426,6 +426,103 @@ static void what_cannot_be_streamed_is_refused(void **state) {
     expect_refused(&w, "token_embd cannot be streamed");
 }
 
+/* ---- pairs ---- */
+
+enum { PAIR_CPUS = 1 << 0 | 1 << 2, PAIR_GPUS = 1 << 1 | 1 << 3 };
+
+/* Of an even division over two processors and two devices that stream, all that the first processor
+ * has of products is streamed in prompts. */
+struct pair {
+    struct arena arena;
+    const struct graph *g;
+    struct plan *decode, *prompts;
+};
+
+static struct pair pair_open(void) {
+    struct pair p = {0};
+    p.g = tiny_graph(&p.arena, &shapes[0]);
+    p.decode = plan_even(&p.arena, p.g, 4);
+    p.prompts = plan_even(&p.arena, p.g, 4);
+    for (int d = 0; d < 4; d++)
+        p.decode->n_slots[d] = p.prompts->n_slots[d] = PAIR_GPUS >> d & 1;
+    for (int i = 0; i < p.prompts->n_parts; i++) {
+        struct plan_part *part = &p.prompts->parts[i];
+        if (part->device == 0 && op_can_stream(&p.g->ops[part->op]))
+            part->device = 1, part->streamed = true, part->lot = i;
+    }
+    return p;
+}
+
+static ats_status pair_check(const struct pair *p) {
+    return plan_check_pair(p->g, p->decode, p->prompts, 1, PAIR_GPUS, PAIR_CPUS);
+}
+
+/* The first part of the weight in either plan that has the home. */
+static struct plan_part *pair_part(const struct pair *p, const struct plan *plan,
+                                   const char *weight, int device, bool streamed) {
+    int op = tiny_op(p->g, weight);
+    for (int i = plan->first[op]; i < plan->first[op + 1]; i++)
+        if (plan->parts[i].device == device && plan->parts[i].streamed == streamed)
+            return &plan->parts[i];
+    fail_msg("%s has no such part", weight);
+    return NULL;
+}
+
+static void expect_no_pair(struct pair *p, const char *error) {
+    TEST_STATUS(pair_check(p), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS(error);
+    arena_free(&p->arena);
+}
+
+static void what_a_processor_computes_in_decode_may_be_streamed_in_prompts(void **state) {
+    (void)state;
+    struct pair p = pair_open();
+    TEST_OK(pair_check(&p));
+    TEST_OK(plan_check_pair(p.g, p.prompts, p.decode, 1, PAIR_GPUS, PAIR_CPUS)); /* either way */
+    TEST_OK(plan_check_pair(p.g, p.prompts, p.prompts, 1, PAIR_GPUS, PAIR_CPUS));
+    arena_free(&p.arena);
+}
+
+static void plans_that_need_bytes_twice_are_no_pair(void **state) {
+    (void)state;
+    struct pair p = pair_open(); /* what stays on a device is streamed in prompts */
+    pair_part(&p, p.prompts, "blk.0.ffn_up", 3, false)->streamed = true;
+    expect_no_pair(&p, "blk.0.ffn_up has other homes");
+    p = pair_open(); /* what is in host memory is cut elsewhere */
+    pair_part(&p, p.prompts, "blk.0.ffn_up", 1, true)->end++;
+    pair_part(&p, p.prompts, "blk.0.ffn_up", 1, false)->begin++;
+    expect_no_pair(&p, "blk.0.ffn_up has other homes");
+    p = pair_open(); /* another processor's */
+    struct plan_part *first = pair_part(&p, p.prompts, "blk.1.ffn_up", 1, true);
+    struct plan_part *third = pair_part(&p, p.prompts, "blk.1.ffn_up", 2, false);
+    first->device = 2, first->streamed = false;
+    third->device = 1, third->streamed = true;
+    expect_no_pair(&p, "blk.1.ffn_up has other homes");
+    p = pair_open(); /* streamed to another device */
+    first = pair_part(&p, p.decode, "blk.1.ffn_up", 0, false);
+    first->device = 3, first->streamed = true;
+    expect_no_pair(&p, "blk.1.ffn_up has other homes");
+}
+
+static void caches_and_devices_of_a_pair_are_the_same(void **state) {
+    (void)state;
+    struct pair p = pair_open();
+    for (int i = 0; i < p.prompts->n_parts; i++) {
+        struct plan_part *part = &p.prompts->parts[i];
+        if (p.g->ops[part->op].kind == OP_ATTENTION) part->device ^= 1;
+    }
+    expect_no_pair(&p, "attention has other homes");
+    p = pair_open();
+    p.prompts->n_devices = 3;
+    expect_no_pair(&p, "has 3 devices, that of decode 4");
+    p = pair_open(); /* each must be legal */
+    p.prompts->n_slots[1] = 0;
+    expect_no_pair(&p, "gives it no slot");
+    p = pair_open();
+    pair_part(&p, p.decode, "output", 0, false)->begin = 1;
+    expect_no_pair(&p, "of output is not legal");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_plan_has_one_part_per_op),
@@ -445,6 +542,9 @@ int main(void) {
         cmocka_unit_test(axes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_cut_embedding_is_refused),
         cmocka_unit_test(borders_inside_a_block_or_row_group_are_refused),
+        cmocka_unit_test(what_a_processor_computes_in_decode_may_be_streamed_in_prompts),
+        cmocka_unit_test(plans_that_need_bytes_twice_are_no_pair),
+        cmocka_unit_test(caches_and_devices_of_a_pair_are_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
