@@ -33,6 +33,10 @@ struct plan {
     int n_parts;
     int *first;   /* (n_ops + 1): parts of op i are [first[i], first[i + 1]) */
     int *n_slots; /* (n_devices) buffers that streamed parts take turns in; >= 1 if there are any */
+    /* Rounds of prompts_from tokens and more follow this plan, which plan_check_pair accepts beside
+     * this one and which has none of its own; NULL: every round follows this one. */
+    const struct plan *prompts;
+    int prompts_from; /* > 1 if there is such a plan */
 };
 /* Devices as bits: those that stream. */
 typedef unsigned plan_devices;
