@@ -166,8 +166,8 @@ static int draw_cut(const struct plan_maker *m, const struct plan_part *p, uint6
     return p->begin + step * (1 + (int)rng_below(rng, (uint32_t)n));
 }
 
-/* Cuts some of the streamed parts in two, of which the first stays on the device, or neither; in
- * half of all plans those of a block are a lot. */
+/* Cuts some of the streamed parts in two, of which the first stays on the device, or neither, and
+ * some of the others, which both stay; in half of all plans those of a block are a lot. */
 static void cut_streamed(const struct plan_maker *m, struct rng *rng) {
     struct plan *plan = m->plan;
     int n_parts = plan->n_parts, op = 0;
@@ -181,8 +181,8 @@ static void cut_streamed(const struct plan_maker *m, struct rng *rng) {
             plan->first[op] = plan->n_parts;
         struct plan_part *p = &plan->parts[plan->n_parts++];
         *p = from[i];
-        if (!p->streamed) continue;
-        if (lots) p->lot = m->g->ops[p->op].block + 1;
+        if (!p->streamed && (!op_can_stream(&m->g->ops[p->op]) || rng_below(rng, 4))) continue;
+        if (lots && p->streamed) p->lot = m->g->ops[p->op].block + 1;
         int cut = draw_cut(m, p, seed, rng, &stays);
         if (cut == p->end) continue;
         p[1] = p[0];
@@ -286,8 +286,11 @@ int64_t plan_part_bytes(const struct graph *g, const struct plan_part *p) {
     return bytes;
 }
 
-/* What stays on a device is one range: a cache, a shard. */
-static ats_status check_devices(const struct plan *plan, int from, int to, const char *name) {
+/* What stays on a device is one range of a cache or a state. Weights may be cut there: another plan
+ * streams some of them (plan_check_pair). */
+static ats_status check_devices(const struct plan *plan, int from, int to,
+                                const struct graph_op *op, const char *name) {
+    if (op_can_stream(op)) return ATS_OK;
     for (int p = from; p < to; p++)
         for (int q = from; q < p; q++)
             if (plan->parts[p].device == plan->parts[q].device && !plan->parts[p].streamed &&
@@ -343,7 +346,7 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
     }
     if (at != length)
         return fail(ATS_BAD_ARGUMENT, "the plan covers %d of %d of %s", at, length, name);
-    return check_devices(plan, from, to, name);
+    return check_devices(plan, from, to, op, name);
 }
 
 ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group,

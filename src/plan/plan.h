@@ -15,8 +15,8 @@
 #include "model/graph.h"
 
 /* Range [begin, end) of op's axis on a device. An op's parts are disjoint, ascending and cover the
- * axis; all have the same axis. A device has at most one that stays there, and any that are
- * streamed to it. EMBED has one part. */
+ * axis; all have the same axis. A device has at most one of a cache or a state; of a product or of
+ * experts any, staying there or streamed to it. EMBED has one part. */
 struct plan_part {
     int op, device;
     enum axis axis;
