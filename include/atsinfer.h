@@ -180,11 +180,13 @@ typedef struct ats_simulation {
     bool paper_moe;          /* tensor: experts are placed by the paper's rule */
     int vram_mib;            /* for weights, KV, buffers and slots; 0: what the machine file says */
     int n_ctx;               /* KV is reserved for it; 0: 4096 */
-    int n_prompt;            /* tokens whose prefill is timed; 0: 2048 */
-    int depth;               /* tokens before the one whose decode is timed; 0: n_prompt */
-    int n_batch;             /* of a chunk; 0: chosen */
-    int n_slots;             /* < 0: chosen among 0, 2 and 4 */
-    bool stream_caches;      /* KV of the host may be copied for a round, as weights are */
+    ats_kv_type kv_k, kv_v;  /* of caches; and the class of products, as in ats_options */
+    ats_math math;
+    int n_prompt;               /* tokens whose prefill is timed; 0: 2048 */
+    int depth;                  /* tokens before the one whose decode is timed; 0: n_prompt */
+    int n_batch;                /* of a chunk; 0: chosen */
+    int n_slots;                /* < 0: chosen among 0, 2 and 4 */
+    bool stream_caches;         /* KV of the host may be copied for a round, as weights are */
     double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
                                    choices; 0: the shape's, else 1, which is uniform */
     bool trace;                 /* "trace": Chrome's trace events of a decode round and a chunk, as
@@ -215,14 +217,16 @@ ATS_API ATS_MUST_CHECK ats_status ats_simulate(const ats_simulation *s, char **j
 ATS_API ATS_MUST_CHECK ats_status ats_explain(const ats_simulation *s, char **json);
 
 /* What this machine needs for a model's operators, measured: a profile, which
- * ats_simulation.machine reads. Kept in the user's cache directory for these devices, threads and
- * operators. */
+ * ats_simulation.machine reads. Kept in the user's cache directory for these devices, threads,
+ * cache types and classes of products: an engine of the same options finds it. */
 typedef struct ats_profiling {
-    const char *model;   /* as for ats_simulation */
-    const char *devices; /* "cpu,vulkan": one processor, at most one GPU; NULL: what there is */
-    int n_threads;       /* 0: one for each fast core */
-    bool quick;          /* fewer token counts, shares and depths; a whole profile does as well */
-    bool force;          /* measure even if there is one */
+    const char *model;      /* as for ats_simulation */
+    const char *devices;    /* "cpu,vulkan": one processor, at most one GPU; NULL: what there is */
+    int n_threads;          /* 0: one for each fast core */
+    ats_kv_type kv_k, kv_v; /* of caches; and the class of products, as in ats_options */
+    ats_math math;
+    bool quick; /* fewer token counts, shares and depths; a whole profile does as well */
+    bool force; /* measure even if there is one */
     ats_progress_fn *progress; /* steps */
     void *progress_user;
 } ats_profiling;

@@ -258,6 +258,7 @@ static const char *find_machine(struct app *app) {
     p.model = app->model;
     p.devices = flag_text(f, FLAG_DEVICE);
     p.n_threads = flag_int(f, FLAG_THREADS);
+    app_types(app, &p.kv_k, &p.kv_v, &p.math);
     char *path = ats_profile_find(&p);
     const char *machine = path ? arena_strdup(&app->arena, path) : NULL;
     ats_free(path);

@@ -131,6 +131,7 @@ int cmd_profile(struct app *app) {
         p.model = app->model;
         p.devices = flag_text(f, FLAG_DEVICE);
         p.n_threads = flag_int(f, FLAG_THREADS);
+        app_types(app, &p.kv_k, &p.kv_v, &p.math);
         p.quick = flag_on(f, FLAG_PROFILE_QUICK);
         p.force = flag_on(f, FLAG_PROFILE_FORCE);
         p.progress = on_progress;

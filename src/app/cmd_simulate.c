@@ -172,6 +172,7 @@ static void fill(struct app *app, ats_simulation *s) {
     s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
     s->vram_mib = flag_int(f, FLAG_VRAM);
     s->n_ctx = flag_int(f, FLAG_SIM_CTX);
+    app_types(app, &s->kv_k, &s->kv_v, &s->math);
     s->n_prompt = flag_int(f, FLAG_SIM_PROMPT);
     s->depth = flag_int(f, FLAG_SIM_DEPTH);
     s->n_batch = flag_int(f, FLAG_SIM_BATCH);

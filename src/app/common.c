@@ -161,6 +161,13 @@ ats_status app_find_model(struct app *app) {
                 "a small one, others are on model hubs under the word \"GGUF\"");
 }
 
+void app_types(const struct app *app, ats_kv_type *kv_k, ats_kv_type *kv_v, ats_math *math) {
+    static const ats_math maths[] = {ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16};
+    *kv_k = (ats_kv_type)flag_int(&app->flags, FLAG_CACHE_TYPE_K);
+    *kv_v = (ats_kv_type)flag_int(&app->flags, FLAG_CACHE_TYPE_V);
+    *math = maths[flag_int(&app->flags, FLAG_MATH)];
+}
+
 void app_engine_options(struct app *app, ats_options *o) {
     const struct flags *f = &app->flags;
     ats_options_default(o);
@@ -172,10 +179,7 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->n_threads = flag_int(f, FLAG_THREADS);
     o->n_threads_batch = flag_int(f, FLAG_THREADS_BATCH);
     o->pin = flag_int(f, FLAG_PIN) == 1;
-    o->kv_k = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_K);
-    o->kv_v = (ats_kv_type)flag_int(f, FLAG_CACHE_TYPE_V);
-    static const ats_math maths[] = {ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16};
-    o->math = maths[flag_int(f, FLAG_MATH)];
+    app_types(app, &o->kv_k, &o->kv_v, &o->math);
     o->devices = flag_text(f, FLAG_DEVICE);
     o->gpu_layers = flag_text(f, FLAG_GPU_LAYERS);
     o->overrides = f->values[FLAG_OVERRIDE_TENSOR].texts;

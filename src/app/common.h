@@ -51,6 +51,8 @@ int app_print_told(struct app *app, json_t *told);
 
 /* The model: positional argument or -m, environment, configuration, the one ./demo fetched. */
 MUST_CHECK ats_status app_find_model(struct app *app);
+/* -ctk, -ctv and --math. */
+void app_types(const struct app *app, ats_kv_type *kv_k, ats_kv_type *kv_v, ats_math *math);
 /* Options from the flags of commands that compute; borrows from app. */
 void app_engine_options(struct app *app, ats_options *options);
 /* BAD_ARGUMENT if flags that give homes exclude each other. */

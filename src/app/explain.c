@@ -187,6 +187,9 @@ static void fill(struct app *app, const char *machine, ats_simulation *s) {
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
     s->vram_mib = flag_int(f, FLAG_VRAM);
     s->n_ctx = flag_int(f, FLAG_CTX_SIZE);
+    s->kv_k = rules.kv_k;
+    s->kv_v = rules.kv_v;
+    s->math = rules.math;
     s->n_batch = flag_int(f, FLAG_BATCH_SIZE);
     s->gpu_layers = rules.gpu_layers;
     s->overrides = rules.overrides;

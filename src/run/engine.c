@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "model/shape.h"
+#include "run/measure.h"
 #include "run/sampler.h"
 
 #define DEFAULT_CTX 8192
@@ -31,8 +32,6 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("n_rows", o->n_rows, 1 << 16));
     TRY(check_range("n_threads", o->n_threads, 512));
     TRY(check_range("n_threads_batch", o->n_threads_batch, 512));
-    TRY(check_range("kv_k", (int)o->kv_k, ATS_KV_Q8_0));
-    TRY(check_range("kv_v", (int)o->kv_v, ATS_KV_Q8_0));
     TRY(check_range("n_overrides", o->n_overrides, 4096));
     TRY(check_range("dynamic", (int)o->dynamic, ATS_DYNAMIC_OFF));
     TRY(check_range("vram_mib", o->vram_mib, 1 << 24));
@@ -42,7 +41,7 @@ static ats_status check_options(const ats_options *o) {
                     "replan_threshold is %g and replan_interval %g, expected 0 "
                     "to 10 and 0 to 1e6",
                     o->replan_threshold, o->replan_interval);
-    return check_range("math", (int)o->math, ATS_MATH_BF16);
+    return measure_check_types(o->kv_k, o->kv_v, o->math);
 }
 
 static ats_status choose_kernels(ats_engine *e) {
@@ -111,12 +110,8 @@ static ats_status open_model(ats_engine *e) {
     if (n_ctx_train && (uint32_t)o->n_ctx > n_ctx_train)
         log_msg(LOG_WARN, "the context of %d tokens is longer than the model's %u", o->n_ctx,
                 n_ctx_train);
-    struct model_options options = {.n_ctx = o->n_ctx,
-                                    .math = o->math == ATS_MATH_F32    ? MATH_F32
-                                            : o->math == ATS_MATH_BF16 ? MATH_BF16
-                                                                       : MATH_Q8,
-                                    .row_group = 1,
-                                    .force = o->force};
+    struct model_options options = {
+        .n_ctx = o->n_ctx, .math = measure_math(o->math), .row_group = 1, .force = o->force};
     return model_open(e->file, &options, &e->model);
 }
 

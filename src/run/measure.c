@@ -25,6 +25,21 @@ enum dtype measure_kv_dtype(ats_kv_type type) {
     return type == ATS_KV_F32 ? DTYPE_F32 : type == ATS_KV_Q8_0 ? DTYPE_Q8_0 : DTYPE_F16;
 }
 
+enum math measure_math(ats_math math) {
+    return math == ATS_MATH_F32 ? MATH_F32 : math == ATS_MATH_BF16 ? MATH_BF16 : MATH_Q8;
+}
+
+static ats_status check_choice(const char *name, int value, int max) {
+    if (value >= 0 && value <= max) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "%s is %d, expected 0 to %d", name, value, max);
+}
+
+ats_status measure_check_types(ats_kv_type kv_k, ats_kv_type kv_v, ats_math math) {
+    TRY(check_choice("kv_k", (int)kv_k, ATS_KV_Q8_0));
+    TRY(check_choice("kv_v", (int)kv_v, ATS_KV_Q8_0));
+    return check_choice("math", (int)math, ATS_MATH_BF16);
+}
+
 /* ---- the grid ---- */
 
 static void set_grid(const struct measure_options *o, struct profile *p) {

@@ -12,8 +12,11 @@
 #include "model/model.h"
 #include "plan/profile.h"
 
-/* As items and their keys have it. */
+/* As items and their keys have them. */
 enum dtype measure_kv_dtype(ats_kv_type type);
+enum math measure_math(ats_math math);
+/* BAD_ARGUMENT for what is none of these. */
+MUST_CHECK ats_status measure_check_types(ats_kv_type kv_k, ats_kv_type kv_v, ats_math math);
 
 /* done of total operators and links; returns false to cancel. */
 typedef bool measure_progress_fn(void *user, uint64_t done, uint64_t total);

@@ -122,9 +122,7 @@ static ats_status find_profile(struct planner *p, const ats_engine *e) {
 
 static ats_status open_model(struct planner *p, const ats_engine *e) {
     const struct model_options options = {.n_ctx = e->options.n_ctx,
-                                          .math = e->options.math == ATS_MATH_F32    ? MATH_F32
-                                                  : e->options.math == ATS_MATH_BF16 ? MATH_BF16
-                                                                                     : MATH_Q8,
+                                          .math = measure_math(e->options.math),
                                           .row_group = 16,
                                           .planning = true,
                                           .force = e->options.force};

@@ -52,7 +52,7 @@ static ats_status open_model(struct profiling *p) {
         TRY(gguf_open(p->o.model, &p->file));
     TRY(profile_depths_of(p->file, &p->n_ctx));
     const struct model_options options = {
-        .n_ctx = p->n_ctx, .math = MATH_Q8, .row_group = 16, .planning = true};
+        .n_ctx = p->n_ctx, .math = measure_math(p->o.math), .row_group = 16, .planning = true};
     return model_open(p->file, &options, &p->model);
 }
 
@@ -60,6 +60,7 @@ static ats_status open_all(struct profiling *p, const ats_profiling *given) {
     p->o = *given;
     if (p->o.n_threads < 0 || p->o.n_threads > 512)
         return fail(ATS_BAD_ARGUMENT, "n_threads is %d, expected 0 to 512", p->o.n_threads);
+    TRY(measure_check_types(p->o.kv_k, p->o.kv_v, p->o.math));
     if (!p->o.n_threads) p->o.n_threads = max_int(1, cpu_count_fast());
     TRY(choose_pair(p));
     return open_model(p);
@@ -85,6 +86,8 @@ static struct profile_request request_of(struct profiling *p) {
                                                 .n_threads = p->o.n_threads,
                                                 .quick = p->o.quick,
                                                 .n_ctx = p->n_ctx,
+                                                .kv_k = p->o.kv_k,
+                                                .kv_v = p->o.kv_v,
                                                 .progress = on_step,
                                                 .progress_user = p}};
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/shape.h"
+#include "run/measure.h"
 
 #define DEFAULT_CHUNK 512 /* items and placements are made for, where it is ours to choose */
 
@@ -56,6 +57,7 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
     if (o->n_ctx == 0) o->n_ctx = 4096;
     if (o->n_prompt == 0) o->n_prompt = min_int(2048, o->n_ctx);
     if (o->depth == 0) o->depth = o->n_prompt;
+    TRY(measure_check_types(o->kv_k, o->kv_v, o->math));
     TRY(check_range("n_ctx", o->n_ctx, 1, 1 << 24));
     TRY(check_range("n_prompt", o->n_prompt, 1, o->n_ctx));
     TRY(check_range("depth", o->depth, 0, o->n_ctx));
@@ -78,7 +80,7 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
 
 static ats_status open_model(struct simulation *s) {
     const struct model_options options = {
-        .n_ctx = s->o.n_ctx, .math = MATH_Q8, .row_group = 16, .planning = true};
+        .n_ctx = s->o.n_ctx, .math = measure_math(s->o.math), .row_group = 16, .planning = true};
     if (shape_is_path(s->o.model))
         TRY(shape_open(s->o.model, &s->file));
     else
@@ -126,6 +128,8 @@ static ats_status make_items(struct simulation *s) {
     struct items_options *o = &s->items_options;
     *o = items_options_default();
     o->n_ctx = s->o.n_ctx;
+    o->kv_k = measure_kv_dtype(s->o.kv_k);
+    o->kv_v = measure_kv_dtype(s->o.kv_v);
     o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
     o->popularity = make_popularity(s);
     TRY(simulation_items(s, s->machine, &s->items));

@@ -188,6 +188,60 @@ static void kept_profile_is_a_machine_to_plan_for(void **state) {
     TEST_ERROR_HAS("measure again");
 }
 
+/* Other cache types and other arithmetic are other operators: of their own profile, which an engine
+ * of these options finds and one of others does not. */
+static void engine_finds_the_profile_of_its_types(void **state) {
+    (void)state;
+    char gguf[512];
+    ats_profiling p = quick();
+    if (!test_shared_path(gguf, sizeof gguf, "models/llama/llama-f16.gguf")) skip();
+    p.model = gguf;
+    p.kv_k = p.kv_v = ATS_KV_Q8_0;
+    p.math = ATS_MATH_F32;
+    expect_none(&p);
+    char *text, *path;
+    TEST_OK(ats_profile(&p, &text));
+    assert_non_null(strstr(text, "Q8_0"));
+    assert_non_null(strstr(text, "\"math\": \"f32\""));
+    ats_free(text);
+    path = ats_profile_find(&p);
+    assert_non_null(path);
+    for (int same = 0; same < 2; same++) {
+        ats_options o;
+        ats_options_default(&o);
+        o.model = gguf;
+        o.devices = p.devices;
+        o.n_threads = p.n_threads;
+        o.plan_only = true;
+        o.kv_k = o.kv_v = same ? ATS_KV_Q8_0 : ATS_KV_F32;
+        o.math = p.math;
+        ats_engine *e;
+        TEST_OK(ats_engine_open(&o, &e));
+        text = ats_engine_explain(e);
+        assert_int_equal(text && strstr(text, path), same);
+        ats_free(text);
+        ats_engine_close(e);
+    }
+    unlink(path);
+    ats_free(path);
+}
+
+static void a_machine_is_planned_for_with_caches_of_a_type(void **state) {
+    (void)state;
+    ats_simulation s;
+    char *text;
+    ats_simulation_default(&s);
+    s.model = model;
+    s.machine = kept;
+    s.n_ctx = 256;
+    s.kv_k = s.kv_v = ATS_KV_Q8_0; /* whose attention was not measured */
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("attention");
+    s.kv_v = (ats_kv_type)7;
+    TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("kv_v is 7");
+}
+
 static void wrong_devices_are_refused(void **state) {
     (void)state;
     static const char *const lists[] = {"sim:cpu,sim:cpu", "sim:gpu,sim:gpu", "sim:cpu,", ""};
@@ -202,6 +256,9 @@ static void wrong_devices_are_refused(void **state) {
     p.n_threads = -1;
     TEST_STATUS(ats_profile(&p, &text), ATS_BAD_ARGUMENT);
     p = quick();
+    p.math = (ats_math)3;
+    TEST_STATUS(ats_profile(&p, &text), ATS_BAD_ARGUMENT);
+    p = quick();
     p.model = NULL;
     TEST_STATUS(ats_profile(&p, &text), ATS_BAD_ARGUMENT);
 }
@@ -212,6 +269,8 @@ int main(void) {
         cmocka_unit_test(other_models_threads_and_devices_have_none),
         cmocka_unit_test(what_is_wrong_with_the_file_is_measured_again),
         cmocka_unit_test(kept_profile_is_a_machine_to_plan_for),
+        cmocka_unit_test(engine_finds_the_profile_of_its_types),
+        cmocka_unit_test(a_machine_is_planned_for_with_caches_of_a_type),
         cmocka_unit_test(wrong_devices_are_refused),
     };
     return cmocka_run_group_tests(tests, measure_once, remove_cache);
