@@ -71,12 +71,7 @@ static int add_buffer(struct lowering *l, int device, int first, int stride, boo
                          .first_column = first,
                          .stride = stride,
                          .rows = rows,
-                         .bytes = (int64_t)4 * stride * (rows ? l->n_rows : l->n_tokens),
-                         .writer = -1,
-                         .last_use = -1,
-                         .readers = ARENA_ARRAY(l->arena, int, l->n_devices)};
-    for (int d = 0; d < l->n_devices; d++)
-        b->readers[d] = -1;
+                         .bytes = (int64_t)4 * stride * (rows ? l->n_rows : l->n_tokens)};
     return (int)l->n_buffers++;
 }
 
@@ -99,19 +94,11 @@ static int partial_buffer(struct lowering *l, int value, int device) {
     return add_buffer(l, device, 0, v->width, v->rows);
 }
 
-/* Notes that step i waits for step j of another device. */
-static void wait_for(struct lowering *l, int i, int j) {
-    int device = l->steps[j].s.device;
-    if (device == l->steps[i].s.device) return;
-    l->steps[i].wait[device] = max_int(l->steps[i].wait[device], j);
-}
-
-/* Appends a step; its inputs' and output's lifetimes grow to it. */
+/* Appends a step. */
 static struct lower_step *add_step(struct lowering *l, int device, struct step step, const int *in,
                                    int out) {
     GROW(l->steps, l->n_steps, l->cap_steps, 1);
-    int index = (int)l->n_steps++;
-    struct lower_step *s = &l->steps[index];
+    struct lower_step *s = &l->steps[l->n_steps++];
     *s = (struct lower_step){.s = {.device = device,
                                    .step = step,
                                    .shard = -1,
@@ -121,22 +108,10 @@ static struct lower_step *add_step(struct lowering *l, int device, struct step s
                                    .experts = {-1, -1, -1},
                                    .expert_biases = {-1, -1, -1},
                                    .transfer = -1},
-                             .out = out,
-                             .wait = ARENA_ARRAY(l->arena, int, l->n_devices)};
-    for (int d = 0; d < l->n_devices; d++)
-        s->wait[d] = -1;
+                             .out = out};
     REQUIRE(step.n_in <= STEP_MAX_IN);
-    for (int i = 0; i < step.n_in; i++) {
-        struct buffer *b = &l->buffers[in[i]];
+    for (int i = 0; i < step.n_in; i++)
         s->in[i] = in[i];
-        b->last_use = index;
-        b->n_readers++;
-        b->readers[device] = index;
-        if (b->device < 0) wait_for(l, index, b->writer);
-    }
-    struct buffer *o = &l->buffers[out];
-    if (o->writer < 0) o->writer = index;
-    o->last_use = index;
     return s;
 }
 
@@ -155,8 +130,9 @@ static void join_partial(struct lowering *l, int value, int device, int buffer) 
     add_step(l, device, step, in, *sum);
 }
 
-/* Copies columns of a local buffer into the exchange, once per range. Returns the buffer there. */
-static int export_range(struct lowering *l, int buffer, int begin, int end) {
+/* Copies columns of a local buffer into the exchange, once per range; early: as soon as they are
+ * there. Returns the buffer there. */
+static int export_range(struct lowering *l, int buffer, int begin, int end, bool early) {
     for (size_t i = 0; i < l->n_exports; i++) {
         const struct export_entry *e = &l->exports[i];
         if (e->buffer == buffer && e->begin == begin && e->end == end) return e->exchange;
@@ -169,7 +145,7 @@ static int export_range(struct lowering *l, int buffer, int begin, int end) {
                         .end = end,
                         .rows = from.rows,
                         .in_rows = from.rows};
-    add_step(l, from.device, step, &buffer, exchange);
+    add_step(l, from.device, step, &buffer, exchange)->early = early;
     GROW(l->exports, l->n_exports, l->cap_exports, 1);
     l->exports[l->n_exports++] = (struct export_entry){buffer, begin, end, exchange};
     l->program->n_copies++;
@@ -185,7 +161,7 @@ static bool is_partial(const struct lowering *l, int value) {
 }
 
 static void copy_range(struct lowering *l, int value, int from, int to, int begin, int end) {
-    int exchange = export_range(l, value_buffer(l, value, from), begin, end);
+    int exchange = export_range(l, value_buffer(l, value, from), begin, end, false);
     bool rows = l->g->values[value].rows;
     struct step step = {
         .kind = STEP_COPY, .n_in = 1, .begin = begin, .end = end, .rows = rows, .in_rows = rows};
@@ -205,13 +181,14 @@ static struct range part_columns(const struct lowering *l, const struct plan_par
     return (struct range){p->begin * scale, p->end * scale};
 }
 
-/* The partial sums of a value as inputs of a sum on `device`, in device order. */
+/* The partial sums of a value as inputs of a sum on `device`, in device order. Others sum up as
+ * well: none of them waits until this one has. */
 static int gather_partials(struct lowering *l, int value, int device, int begin, int end, int *in) {
     int n = 0;
     for (int d = 0; d < l->n_devices; d++) {
         if (l->values[value].partial[d] < 0) continue;
         int buffer = l->values[value].partial[d];
-        in[n++] = d == device ? buffer : export_range(l, buffer, begin, end);
+        in[n++] = d == device ? buffer : export_range(l, buffer, begin, end, true);
     }
     return n;
 }

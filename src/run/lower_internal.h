@@ -1,17 +1,18 @@
-/* What lower.c (which steps), lower_stream.c (which of their weights come in which slot) and
- * lower_memory.c (where values stand, when steps may run) share; nobody else includes it. */
+/* What lower.c (which steps), lower_stream.c (which of their weights come in which slot),
+ * lower_order.c (in which order) and lower_memory.c (where values stand, when steps may run) share;
+ * nobody else includes it. */
 #pragma once
 
 #include "run/lower.h"
 
 /* Memory of one value on one device, or in the exchange. Spans name buffers until they are placed;
- * lifetimes are step indices. */
+ * lifetimes are step indices, known when the order is. */
 struct buffer {
     int device; /* -1: exchange */
     int first_column, stride;
     bool rows;
     int64_t bytes, offset_bytes;
-    int writer;   /* first step that writes it; -1: not yet */
+    int writer;   /* first step that writes it; -1: none */
     int last_use; /* step */
     int n_readers;
     int *readers; /* (n_devices) last reading step of each device, -1; exchange only */
@@ -22,6 +23,7 @@ struct lower_step {
     int in[STEP_MAX_IN], out; /* buffers */
     int *wait;                /* (n_devices) latest step of that device to wait for, -1 */
     bool cut_after;           /* another device waits for it */
+    bool early;               /* a copy that comes right behind what makes its input */
 };
 
 struct lowering {
@@ -58,5 +60,11 @@ void lower_stream_place(struct lowering *l);
 /* The segment reads a transfer's slot as the last one: what comes there next waits for it. */
 void lower_stream_release(struct lowering *l, int transfer, struct program_segment *segment);
 
+/* lower_order.c */
+/* Brings early copies forward; then finds the lives of buffers, and whom steps wait for to read
+ * what others wrote. */
+void lower_order(struct lowering *l);
+
+/* lower_memory.c */
 /* Gives every buffer its offset, fills the spans, finds who waits for whom, cuts segments. */
 void lower_finish(struct lowering *l);

@@ -9,9 +9,46 @@
  * products and what follows them into one without overwriting the input. */
 #define LINGER_STEPS 4
 
-/* True if a buffer is still needed when another one begins to be written. Logits stay. */
-static bool alive_at(const struct lowering *l, const struct buffer *b, int step) {
-    return b == &l->buffers[l->logits_buffer] || b->last_use + LINGER_STEPS >= step;
+/* Bytes of the exchange are not used again for so many steps if their writer would have to wait for
+ * readers that it has not waited for anyway. */
+#define AVOID_WAIT_STEPS 64
+
+/* For each step and device, the latest of its steps that the step's device has waited for by then,
+ * to read what it wrote; -1: none. (n_steps, n_devices), owned. */
+static int *known_steps(const struct lowering *l) {
+    size_t n = (size_t)l->n_devices;
+    int *known = xcalloc(l->n_steps * n + 1, sizeof *known);
+    int *last = xcalloc(n * n, sizeof *last); /* by device */
+    for (size_t i = 0; i < n * n; i++)
+        last[i] = -1;
+    for (size_t i = 0; i < l->n_steps; i++) {
+        int *mine = last + (size_t)l->steps[i].s.device * n;
+        for (size_t d = 0; d < n; d++)
+            known[i * n + d] = mine[d] = max_int(mine[d], l->steps[i].wait[d]);
+    }
+    free(last);
+    return known;
+}
+
+/* May a step write where a buffer of the exchange stood, without another wait? */
+static bool is_read(const struct lowering *l, const struct buffer *b, int step, const int *known) {
+    for (int d = 0; d < l->n_devices; d++)
+        if (d != l->steps[step].s.device && b->readers[d] > known[step * l->n_devices + d])
+            return false;
+    return true;
+}
+
+/* Is a buffer not needed any more when a step begins to write, whichever it is? Logits stay. */
+static bool is_over(const struct lowering *l, const struct buffer *b, int step) {
+    int more = b->device < 0 ? AVOID_WAIT_STEPS : LINGER_STEPS;
+    return b != &l->buffers[l->logits_buffer] && b->last_use + more < step;
+}
+
+/* One that is not over: must the step, in particular, write elsewhere? */
+static bool is_in_use(const struct lowering *l, const struct buffer *b, int step,
+                      const int *known) {
+    bool lingers = b == &l->buffers[l->logits_buffer] || b->last_use + LINGER_STEPS >= step;
+    return lingers || !is_read(l, b, step, known);
 }
 
 struct placed {
@@ -24,28 +61,52 @@ static int by_begin(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* First fit, in order of birth: buffers of one space may share bytes if their lives do not touch.
- * Returns the bytes of the space. */
+static int by_birth(const void *a, const void *b) {
+    const struct buffer *x = *(struct buffer *const *)a, *y = *(struct buffer *const *)b;
+    return x->writer != y->writer ? x->writer - y->writer : (x > y) - (x < y);
+}
+
+/* Those of a space that are written, in order of birth, to `out`; returns how many. */
+static size_t list_buffers(struct lowering *l, int device, struct buffer **out) {
+    size_t n = 0;
+    for (size_t i = 0; i < l->n_buffers; i++)
+        if (l->buffers[i].device == device && l->buffers[i].writer >= 0) out[n++] = &l->buffers[i];
+    qsort(out, n, sizeof *out, by_birth);
+    return n;
+}
+
+/* The first bytes that none of the buffers has which are in use when b is born; recent: (n) by
+ * their beginning. */
+static int64_t first_fit(const struct lowering *l, const struct placed *recent, size_t n,
+                         const struct buffer *b, int64_t bytes, const int *known) {
+    int64_t at = 0;
+    for (size_t i = 0; i < n && recent[i].begin < at + bytes; i++)
+        if (is_in_use(l, recent[i].buffer, b->writer, known)) at = max_i64(at, recent[i].end);
+    return at;
+}
+
+/* In order of birth: buffers of one space may share bytes if their lives do not touch. Returns the
+ * bytes of the space. */
 static int64_t place_buffers(struct lowering *l, int device) {
-    struct placed *live = xcalloc(l->n_buffers + 1, sizeof *live);
-    size_t n_live = 0;
+    struct placed *recent = xcalloc(l->n_buffers + 1, sizeof *recent);
+    struct buffer **list = xcalloc(l->n_buffers + 1, sizeof *list);
+    int *known = known_steps(l);
+    size_t n_recent = 0, n = list_buffers(l, device, list);
     int64_t top = 0;
-    for (size_t i = 0; i < l->n_buffers; i++) { /* buffers are born in step order */
-        struct buffer *b = &l->buffers[i];
-        if (b->device != device || b->writer < 0) continue;
+    for (size_t i = 0; i < n; i++) {
+        struct buffer *b = list[i];
         size_t kept = 0;
-        for (size_t j = 0; j < n_live; j++)
-            if (alive_at(l, live[j].buffer, b->writer)) live[kept++] = live[j];
-        n_live = kept;
-        qsort(live, n_live, sizeof *live, by_begin);
-        int64_t bytes = (int64_t)round_up((size_t)b->bytes, BUFFER_ALIGN), at = 0;
-        for (size_t j = 0; j < n_live && live[j].begin < at + bytes; j++)
-            at = live[j].end;
+        for (size_t j = 0; j < n_recent; j++)
+            if (!is_over(l, recent[j].buffer, b->writer)) recent[kept++] = recent[j];
+        n_recent = kept;
+        qsort(recent, n_recent, sizeof *recent, by_begin);
+        int64_t bytes = (int64_t)round_up((size_t)b->bytes, BUFFER_ALIGN);
+        int64_t at = first_fit(l, recent, n_recent, b, bytes, known);
         b->offset_bytes = at;
-        live[n_live++] = (struct placed){b, at, at + bytes};
+        recent[n_recent++] = (struct placed){b, at, at + bytes};
         top = max_i64(top, at + bytes);
     }
-    free(live);
+    free(recent), free(list), free(known);
     return top;
 }
 
@@ -56,18 +117,20 @@ static bool overlap(const struct buffer *a, const struct buffer *b) {
 
 /* Bytes of the exchange that are used again: the next writer waits for the readers before it. */
 static void wait_for_readers(struct lowering *l) {
-    for (size_t i = 0; i < l->n_buffers; i++) {
-        const struct buffer *now = &l->buffers[i];
-        if (now->device >= 0 || now->writer < 0) continue;
+    struct buffer **list = xcalloc(l->n_buffers + 1, sizeof *list);
+    size_t n = list_buffers(l, -1, list);
+    for (size_t i = 0; i < n; i++) {
+        const struct buffer *now = list[i];
         struct lower_step *writer = &l->steps[now->writer];
         for (size_t j = 0; j < i; j++) {
-            const struct buffer *old = &l->buffers[j];
-            if (old->device >= 0 || old->writer < 0 || !overlap(now, old)) continue;
+            const struct buffer *old = list[j];
+            if (!overlap(now, old)) continue;
             for (int d = 0; d < l->n_devices; d++)
                 if (d != writer->s.device)
                     writer->wait[d] = max_int(writer->wait[d], old->readers[d]);
         }
     }
+    free(list);
 }
 
 static struct span span_of(const struct lowering *l, int buffer) {
@@ -90,16 +153,25 @@ static void fill_spans(struct lowering *l) {
     }
 }
 
+/* Forgets waits for what the device has waited for already; cuts behind what the others are for. */
 static void mark_cuts(struct lowering *l) {
-    for (size_t i = 0; i < l->n_steps; i++)
-        for (int d = 0; d < l->n_devices; d++)
-            if (l->steps[i].wait[d] >= 0) l->steps[l->steps[i].wait[d]].cut_after = true;
+    int *seen = xcalloc((size_t)(l->n_devices * l->n_devices), sizeof *seen); /* + 1 */
+    for (size_t i = 0; i < l->n_steps; i++) {
+        struct lower_step *s = &l->steps[i];
+        for (int d = 0; d < l->n_devices; d++) {
+            int *last = &seen[s->s.device * l->n_devices + d];
+            if (s->wait[d] < *last) s->wait[d] = -1;
+            if (s->wait[d] < 0) continue;
+            l->steps[s->wait[d]].cut_after = true;
+            *last = s->wait[d] + 1;
+        }
+    }
+    free(seen);
 }
 
-/* Does the step wait for anything that this device has not waited for already? */
-static bool must_wait(const struct lowering *l, const struct lower_step *s, const int *seen) {
+static bool must_wait(const struct lowering *l, const struct lower_step *s) {
     for (int d = 0; d < l->n_devices; d++)
-        if (s->wait[d] > seen[d]) return true;
+        if (s->wait[d] >= 0) return true;
     return false;
 }
 
@@ -124,24 +196,19 @@ static struct program_segment *open_segment(struct lowering *l, int device, int 
  * or transfers, both ways. The step numbers waited for stand in `ordinal` until number_waits. */
 static void cut_device(struct lowering *l, int device, int *n_order, size_t *cap) {
     struct program *p = l->program;
-    int *seen = ARENA_ARRAY(l->arena, int, l->n_devices);
-    for (int d = 0; d < l->n_devices; d++)
-        seen[d] = -1;
     struct program_segment *segment = NULL;
     int ordinal = 0;
     for (size_t i = 0; i < l->n_steps; i++) {
         const struct lower_step *s = &l->steps[i];
         if (s->s.device != device) continue;
         const struct program_transfer *t = s->s.transfer >= 0 ? &p->transfers[s->s.transfer] : NULL;
-        bool wait = must_wait(l, s, seen), arrives = t && t->first_step == (int)i;
+        bool wait = must_wait(l, s), arrives = t && t->first_step == (int)i;
         if (!segment || wait || arrives)
             segment = open_segment(l, device, *n_order, (int)i, ++ordinal, cap);
         if (arrives) segment->arrival = t->ordinal;
-        for (int d = 0; wait && d < l->n_devices; d++) {
-            if (s->wait[d] <= seen[d]) continue;
-            segment->waits[segment->n_waits++] = (struct program_wait){d, s->wait[d]};
-            seen[d] = s->wait[d];
-        }
+        for (int d = 0; d < l->n_devices; d++)
+            if (s->wait[d] >= 0)
+                segment->waits[segment->n_waits++] = (struct program_wait){d, s->wait[d]};
         p->order[(*n_order)++] = (int)i;
         segment->step_end = *n_order;
         bool last = t && t->last_step == (int)i;
@@ -175,6 +242,7 @@ static int by_first_step(const void *a, const void *b) {
 
 void lower_finish(struct lowering *l) {
     struct program *p = l->program;
+    lower_order(l);
     p->local_bytes = ARENA_ARRAY(l->arena, int64_t, l->n_devices);
     l->buffers[l->logits_buffer].writer = 0;
     p->exchange_bytes = place_buffers(l, -1);

@@ -93,6 +93,13 @@ static void a_split_block_pays_one_exchange_a_direction(void **state) {
         for (int i = 0; i < p->n_steps; i++)
             n_sums += p->steps[i].step.kind == STEP_SUM;
         assert_int_equal(n_sums, 4 * n_devices); /* adds, the partial sums folded in */
+        /* a segment between two exchanges; nobody waits for his bytes to be read, nor for another's
+         * sum before his own */
+        int n_waits = 0;
+        for (int i = 0; i < p->n_segments; i++)
+            n_waits += p->segments[i].n_waits;
+        assert_int_equal(p->n_segments, 1 + 5 * n_devices);
+        assert_int_equal(n_waits, (1 + 4 * n_devices) * (n_devices - 1));
         arena_free(&l.arena);
     }
 }
