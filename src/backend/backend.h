@@ -17,16 +17,12 @@
  */
 #pragma once
 
+#include "backend/kv_type.h"
 #include "base/error.h"
 #include "model/graph.h"
 
 #define KV_PAGE_TOKENS_LOG2 6 /* 64 positions a page */
 #define STEP_MAX_IN         8
-
-/* Types a KV cache may have; a row is one head of one position. */
-enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_TYPE_COUNT };
-size_t kv_row_bytes(enum kv_type type, int head_dim); /* Q8_0: head_dim is a multiple of 32 */
-const char *kv_type_name(enum kv_type type);
 
 /* Where floats stand: column c of line t is at offset_bytes + 4 * (t * stride + c - first) of a
  * space. LOCAL is the device's own work memory, EXCHANGE host memory that all devices reach. */

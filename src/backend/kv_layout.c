@@ -1,5 +1,6 @@
 /* Sizes of KV pages, and how keys lie in them: one arithmetic for ledger, kernels and devices. */
 #include "backend/kv_layout.h"
+#include "backend/backend.h"
 
 #include <string.h>
 

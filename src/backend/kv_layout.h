@@ -13,7 +13,8 @@
  */
 #pragma once
 
-#include "backend/backend.h"
+#include "backend/kv_type.h"
+#include "model/dtype.h" /* QK_SMALL */
 
 #define KV_KEY_GROUP 16
 

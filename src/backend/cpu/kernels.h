@@ -10,9 +10,10 @@
  */
 #pragma once
 
-#include "backend/backend.h" /* enum kv_type, kv_row_bytes (defined in backend.c) */
+#include "backend/kv_type.h"
 #include "base/base.h"
 #include "model/dtype.h"
+#include "model/graph.h" /* enum activation */
 
 /* Activations rounded to 8 bits, class q8 (house.md 8): per 32 inputs scale = max|x|/127 and
  * q = round-to-nearest-even(x * (127 / max|x|)); both 0 if max|x| is below 2^-119 (whose inverse
