@@ -130,7 +130,8 @@ stage_tests() {
 }
 
 configure_tests() {
-    configure build-check --buildtype=release -Dwerror=$werror
+    configure build-check --buildtype=release -Dchecked_kernels="$(native_kernels)" \
+        -Dwerror=$werror
 }
 
 # See tests/backend/vulkan/meson.build.
@@ -197,43 +198,83 @@ stage_asan() {
         run_tests "asan" build-asan --timeout-multiplier 5
 }
 
-configure_asan() {
-    CC=clang configure build-asan --buildtype=debugoptimized -Db_sanitize=address,undefined \
-        -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined -Dfuzzing=true -Dwerror=$werror
+# The instruction sets with kernels that this processor has, with commas; nothing where that cannot
+# be told: then all are checked, which takes minutes more to build.
+native_kernels() {
+    native_sets=
+    for native_pair in avx2:avx2 avx_vnni:avxvnni avx512_vnni:avx512 avx512_bf16:avx512bf16 \
+        amx_int8:amx amx_bf16:amxbf16; do
+        if grep -q "^flags.* ${native_pair%:*}\( \|\$\)" /proc/cpuinfo 2>/dev/null; then
+            native_sets="$native_sets${native_sets:+,}${native_pair#*:}"
+        fi
+    done
+    echo "$native_sets"
 }
 
-# Each target starts from its committed seeds; what it finds on the way is kept beside the build.
+# configure_sanitizers DIR OPTION...: names and lines are all that a report needs of the debugger's.
+configure_sanitizers() {
+    sanitizers_dir=$1
+    shift
+    CC=clang configure "$sanitizers_dir" --buildtype=debugoptimized -Db_lundef=false \
+        -Dchecked_kernels="$(native_kernels)" -Dwerror=$werror "$@"
+}
+
+configure_asan() {
+    configure_sanitizers build-asan -Db_sanitize=address,undefined -Dfuzzing=true \
+        "-Dc_args=-fno-sanitize-recover=undefined -gline-tables-only"
+}
+
+# fuzz_one PROGRAM: from its committed seeds; what it finds on the way is kept beside the build.
+fuzz_one() {
+    fuzz_name=${1##*/fuzz_}
+    fuzz_corpus=build-asan/corpus/$fuzz_name
+    mkdir -p "$fuzz_corpus"
+    fuzz_status=0
+    "$1" -max_total_time="$fuzz_seconds" -rss_limit_mb=1024 -malloc_limit_mb=1024 -timeout=10 \
+        -print_final_stats=1 -artifact_prefix="build-logs/$fuzz_name-" "$fuzz_corpus" \
+        $([ ! -d "tests/fuzz/seeds/$fuzz_name" ] || echo "tests/fuzz/seeds/$fuzz_name") \
+        >"$log_dir/fuzz-$fuzz_name.log" 2>&1 || fuzz_status=1
+    verdict "$fuzz_status"
+    [ "$fuzz_status" = 0 ] || tail -n "$step_tail" "$log_dir/fuzz-$fuzz_name.log"
+    return "$fuzz_status"
+}
+
+# fuzz_two_at_a_time PROGRAM...: status 1 if anything was found.
+fuzz_two_at_a_time() {
+    fuzz_found=0
+    while [ $# -gt 0 ]; do
+        fuzz_one "$1" &
+        fuzz_first=$!
+        shift
+        if [ $# -gt 0 ]; then
+            fuzz_one "$1" || fuzz_found=1
+            shift
+        fi
+        wait "$fuzz_first" || fuzz_found=1
+    done
+    return "$fuzz_found"
+}
+
 stage_fuzz() {
-    say "== fuzzing, $fuzz_seconds s a target (clang)"
+    say "== fuzzing, $fuzz_seconds s a target, two at a time (clang)"
     tools_or_skip "fuzzing" need_clang || return 0
     configure_asan || return 1
     if ! step "fuzz targets: building" build-fuzz ninja -C build-asan; then
         failed
         return 0
     fi
-    fuzz_found=0
+    set --
     for fuzz_target in build-asan/tests/fuzz/fuzz_*; do
-        [ -f "$fuzz_target" ] && [ -x "$fuzz_target" ] || continue
-        fuzz_name=${fuzz_target##*/fuzz_}
-        fuzz_corpus=build-asan/corpus/$fuzz_name
-        mkdir -p "$fuzz_corpus"
-        fuzz_status=0
-        step "fuzzing $fuzz_name" "fuzz-$fuzz_name" "$fuzz_target" -max_total_time="$fuzz_seconds" \
-            -rss_limit_mb=1024 -malloc_limit_mb=1024 -timeout=10 -print_final_stats=1 \
-            -artifact_prefix="build-logs/$fuzz_name-" "$fuzz_corpus" \
-            $([ ! -d "tests/fuzz/seeds/$fuzz_name" ] || echo "tests/fuzz/seeds/$fuzz_name") ||
-            fuzz_status=1
-        verdict "$fuzz_status"
-        fuzz_found=1
+        [ ! -f "$fuzz_target" ] || [ ! -x "$fuzz_target" ] || set -- "$@" "$fuzz_target"
     done
-    [ "$fuzz_found" = 1 ] || skipped "fuzzing: no target was built"
+    [ $# -gt 0 ] || skipped "fuzzing: no target was built"
+    step "fuzzing $# targets" fuzz fuzz_two_at_a_time "$@" || true
 }
 
 stage_tsan() {
     say "== tests with threads, races checked (clang)"
     tools_or_skip "thread sanitizer" need_clang || return 0
-    CC=clang configure build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false ||
-        return 1
+    configure_sanitizers build-tsan -Db_sanitize=thread -Dc_args=-gline-tables-only || return 1
     TSAN_OPTIONS=halt_on_error=1 run_tests "tsan" build-tsan --suite threads --timeout-multiplier 5
 }
 
