@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "sanitized.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,18 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-/* Sanitizers make a round many times slower: tests that only repeat themselves do it less often. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TEST_SANITIZED 1
-#endif
-#endif
-#ifndef TEST_SANITIZED
-#define TEST_SANITIZED 0
-#endif
 
 /* cmocka's fail() would hide ours (base/error.h); fail_msg() is what tests use. */
 #undef fail

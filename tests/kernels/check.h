@@ -7,6 +7,7 @@
 
 #include "backend/cpu/kernels.h"
 #include "base/rng.h"
+#include "sanitized.h"
 
 struct check_options {
     const char *kernel; /* a glob over kernel names, NULL for all */

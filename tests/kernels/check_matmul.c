@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const int n_rows_tried[] = {1, 2, 3, 5, 8, 15, 16, 17, 33};
@@ -122,28 +123,29 @@ static void one_shape(struct check *c, enum data data, enum dtype type, bool q8,
 /* The value of an output depends on its row and its token only: any cut gives the same bits. */
 static void splits(struct check *c, enum dtype type, bool q8, int n_rows, int n_cols,
                    int n_tokens) {
-    struct product p;
-    static const int parts[] = {1, 2, 3, 7}, chunks[] = {1, 2, 3, 4, 5, 8, 13};
-    for (size_t i = 0; i < COUNT_OF(parts); i++) {
-        for (size_t j = 0; j < COUNT_OF(chunks); j++) {
-            check_case(c, "split %d x %d, %d tokens: %d parts, chunks of %d", n_rows, n_cols,
-                       n_tokens, parts[i], chunks[j]);
-            p = product_new(c, DATA_RANDOM, type, q8, n_rows, n_cols, n_tokens);
-            size_t n = (size_t)n_tokens * (size_t)p.out_stride;
-            float *whole = check_output(c, n), *cut = check_output(c, n);
-            void *scratch = check_memory(c, matmul_scratch_bytes(n_cols));
-            run(c->isa, &p, 0, n_rows, 0, n_tokens, whole, scratch);
-            for (int t = 0; t < n_tokens; t += chunks[j]) {
-                for (int s = 0; s < parts[i]; s++) {
-                    int begin = n_rows * s / parts[i], end = n_rows * (s + 1) / parts[i];
-                    run(c->isa, &p, begin, end - begin, t, min_int(chunks[j], n_tokens - t), cut,
-                        scratch);
-                }
+    static const struct cut {
+        int n_parts, chunk;
+    } cuts[] = {{1, 1}, {2, 1}, {3, 2}, {7, 3}, {2, 4}, {3, 5}, {7, 8}, {1, 13}};
+    check_case(c, "split %d x %d, %d tokens", n_rows, n_cols, n_tokens);
+    struct product p = product_new(c, DATA_RANDOM, type, q8, n_rows, n_cols, n_tokens);
+    size_t n = (size_t)n_tokens * (size_t)p.out_stride;
+    float *whole = check_output(c, n);
+    void *scratch = check_memory(c, matmul_scratch_bytes(n_cols));
+    run(c->isa, &p, 0, n_rows, 0, n_tokens, whole, scratch);
+    for (const struct cut *u = cuts; u < cuts + COUNT_OF(cuts); u++) {
+        float *cut = check_output(c, n);
+        for (int t = 0; t < n_tokens; t += u->chunk) {
+            for (int s = 0; s < u->n_parts; s++) {
+                int begin = n_rows * s / u->n_parts, end = n_rows * (s + 1) / u->n_parts;
+                run(c->isa, &p, begin, end - begin, t, min_int(u->chunk, n_tokens - t), cut,
+                    scratch);
             }
-            check_same(c, "the whole", cut, whole, n * sizeof *cut);
-            check_case_end(c);
         }
+        char judge[64];
+        snprintf(judge, sizeof judge, "the whole (%d parts, chunks of %d)", u->n_parts, u->chunk);
+        check_same(c, judge, cut, whole, n * sizeof *cut);
     }
+    check_case_end(c);
 }
 
 static void one_type(struct check *c, enum dtype type, bool q8) {

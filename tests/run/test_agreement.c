@@ -36,6 +36,11 @@ static const struct case_ {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
+/* Under a sanitizer each model is met in one or two ways, and only some in all. */
+static bool in_all_ways(int i) {
+    return !TEST_SANITIZED || i % 8 == 0;
+}
+
 struct oracle {
     char model[512];
     json_t *ref;
@@ -116,13 +121,15 @@ static void logits_equal_the_oracles(void **state) {
         if (!oracle_open(&cases[i], &o)) skip();
         ats_options options = agree_options(o.model);
         ats_engine *e = agree_open(&options);
-        check_prompt(e, &o, 0);
-        check_prompt(e, &o, 1);
         check_prompt(e, &o, 7);
-        check_long_prompt(e, &o, 0);
         check_long_prompt(e, &o, 37);
-        check_long_prompt(e, &o, 64);
-        check_greedy(e, &o);
+        if (in_all_ways(i)) {
+            check_prompt(e, &o, 0);
+            check_prompt(e, &o, 1);
+            check_long_prompt(e, &o, 0);
+            check_long_prompt(e, &o, 64);
+            check_greedy(e, &o);
+        }
         ats_engine_close(e);
         oracle_close(&o);
     }
@@ -136,6 +143,7 @@ static void every_kernel_set_equals_the_oracles(void **state) {
     backend_cpu_info(&cpu);
     for (int i = 0; i < N_CASES; i++) {
         struct oracle o;
+        if (!in_all_ways(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
         for (size_t j = 0; j < sizeof isas / sizeof *isas; j++) {
             unsigned mask;
@@ -174,6 +182,7 @@ static void bits_depend_on_the_tokens_only(void **state) {
             {1, 1, false}, {2, 0, false}, {3, 8, false}, {3, 33, false}, {2, 1, true}, {1, 0, true},
         };
         for (size_t j = 0; j < sizeof ways / sizeof *ways; j++) {
+            if (!in_all_ways(i) && j != 3) continue;
             options.n_threads = options.n_threads_batch = ways[j].threads;
             options.no_fusion = ways[j].no_fusion;
             e = agree_open(&options);

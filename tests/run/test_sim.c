@@ -242,7 +242,8 @@ static void print_counts(const struct counts *c) {
 
 static void each_wait_that_is_left_out_shows(void **state) {
     (void)state;
-    for (size_t m = 0; m < COUNT_OF(models); m++) {
+    const size_t step = TEST_SANITIZED ? COUNT_OF(models) - 1 : 1; /* one dense, one of experts */
+    for (size_t m = 0; m < COUNT_OF(models); m += step) {
         char name[128], path[512];
         snprintf(name, sizeof name, "models/%s", models[m]);
         if (!test_shared_path(path, sizeof path, name)) skip();
