@@ -274,7 +274,7 @@ const struct flag flag_table[N_FLAGS] = {
                      .group = GROUP_COMPUTE, .commands = ENGINE | PROF,
                      .llama_env = "DEVICE",
                      .help = "devices to compute on, separated by commas: cpu, vulkan, or a name that "
-                             "doctor lists (default: cpu)"},
+                             "doctor lists (default: cpu, and a GPU beside it if there is one)"},
     [FLAG_GPU_LAYERS] = {.names = {"-ngl", "--gpu-layers", "--n-gpu-layers"}, .value = "N",
                          .kind = FLAG_TEXT, .group = GROUP_PLACEMENT, .commands = ENGINE,
                          .llama_env = "N_GPU_LAYERS",
@@ -609,7 +609,7 @@ const struct flag flag_table[N_FLAGS] = {
     [FLAG_SIM_TRANSFER] = {.names = {"--transfer"}, .value = "RULE", .kind = FLAG_CHOICE,
                            .group = GROUP_TASK, .commands = SIM, .choices = "none|paper|ours",
                            .default_value = "ours",
-                           .help = "how is chosen which weights of the host are copied to the GPU "
+                           .help = "how it is chosen which weights of the host are copied to the GPU "
                                    "for a round"},
     [FLAG_SIM_MOE_RULE] = {.names = {"--moe-rule"}, .value = "RULE", .kind = FLAG_CHOICE,
                            .group = GROUP_TASK, .commands = SIM | PLAN, .choices = "free|paper",
