@@ -21,8 +21,8 @@ ALLOWED = {
     "base": [PUBLIC],
     "text": ["base"],
     "model": ["base"],
-    "plan": ["base", "model/graph.h", "model/dtype.h"],
-    "backend": ["base", "model/graph.h", "model/dtype.h"],
+    "plan": ["base", "model/graph.h", "model/dtype.h", "model/fold.h"],
+    "backend": ["base", "model/graph.h", "model/dtype.h", "model/fold.h"],
     "run": ["base", "text", "model", "plan", "backend/backend.h", PUBLIC],
     "app": ["base", "text", PUBLIC],
 }

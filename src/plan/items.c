@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <string.h>
+#include "model/fold.h"
 
 enum { KV_PAGE = 64 }; /* tokens; house.md 6 */
 enum { FINE_CELLS = 2048, FINE_ALIGN = 4096 };
@@ -22,6 +23,7 @@ struct maker {
     const struct items_options *o;
     struct items *out;
     int *item_of_op; /* (n_ops) -1: none */
+    int *n_readers;  /* (n_values) */
     int first_op;    /* of the operators that were started together */
 };
 
@@ -255,6 +257,24 @@ bool items_beside(const struct items *items, int block, int other) {
 
 /* ---- the chain ---- */
 
+static void count_readers(struct maker *m) {
+    m->n_readers = ARENA_ARRAY(m->arena, int, m->g->n_values);
+    for (int i = 0; i < m->g->n_ops; i++)
+        for (int k = 0; k < m->g->ops[i].n_in; k++)
+            m->n_readers[m->g->ops[i].in[k]]++;
+}
+
+/* As backend/fold.h has it of steps: the one before it makes an input, for it alone. */
+static bool folds(const struct maker *m, int op_index) {
+    const struct graph_op *op = &m->g->ops[op_index], *before = op - 1;
+    int at = -1, n = 0;
+    if (m->o->no_fusion || op_index == 0 || m->out->folds[op_index - 1]) return false;
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] == before->out) at = i, n++;
+    if (n != 1 || !op_kinds_fold(before->kind, op->kind)) return false;
+    return m->n_readers[op->in[at]] == 1;
+}
+
 /* Backends wait only where an operator reads what another has made since the last wait. */
 static void note_wait(struct maker *m, int op_index) {
     const struct graph_op *op = &m->g->ops[op_index];
@@ -263,6 +283,9 @@ static void note_wait(struct maker *m, int op_index) {
     for (int i = 0; i < op->n_in; i++)
         *wait = *wait || m->g->values[op->in[i]].producer >= m->first_op;
     if (*wait) m->first_op = op_index;
+    m->out->folds[op_index] = folds(m, op_index);
+    if (m->out->folds[op_index] && op->kind == OP_ADD)
+        m->out->items[m->out->n_items - 1].has_sum = true;
 }
 
 static bool block_divisible(const struct maker *m, int graph_block) {
@@ -324,15 +347,18 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                             .items = ARENA_ARRAY(arena, struct item, graph->n_ops),
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
                             .waits = ARENA_ARRAY(arena, bool, graph->n_ops),
+                            .folds = ARENA_ARRAY(arena, bool, graph->n_ops),
                             .repeat_rate = options->repeat_rate,
                             .slow = {1, 1}};
-    struct maker m = {arena, graph, options, items, ARENA_ARRAY(arena, int, graph->n_ops), 0};
+    struct maker m = {.arena = arena, .g = graph, .o = options, .out = items};
     int n_small = 0, n_starts = 0;
+    m.item_of_op = ARENA_ARRAY(arena, int, graph->n_ops);
+    count_readers(&m);
     for (int i = 0; i < graph->n_ops; i++) {
         m.item_of_op[i] = -1;
         if (graph->ops[i].kind == OP_EMBED) continue;
         note_wait(&m, i);
-        n_starts += items->waits[i];
+        n_starts += items->waits[i] && !items->folds[i];
         if (!op_is_placed(&graph->ops[i])) {
             n_small++;
             continue;
@@ -372,9 +398,17 @@ double items_start_time(const struct items *items, int op, enum side side) {
     return items->waits[op] * items->slow[side] * items->profile->op_s[side];
 }
 
-/* Starts beside the one that the item's own time has. */
-static double starts_time(const struct items *items, const struct item *item, enum side side) {
-    return (item->n_starts - 1) * items->profile->op_s[side];
+/* Starts beside the one that the item's own time has. A divided product leaves its sum to others.
+ */
+static double starts_time(const struct items *items, const struct item *item, enum side side,
+                          double share) {
+    return (item->n_starts - 1 + (item->has_sum && share < 1)) * items->profile->op_s[side];
+}
+
+double items_others_time(const struct items *items, int index, enum side side, double share) {
+    const struct item *item = &items->items[index];
+    double all_s = starts_time(items, item, side, share) + items->profile->op_s[side];
+    return items->slow[side] * all_s - items_start_time(items, item->op, side);
 }
 
 double items_experts_time(const struct items *items, int index, enum side side, double n_tokens,
@@ -383,7 +417,7 @@ double items_experts_time(const struct items *items, int index, enum side side, 
     if (share <= 0) return 0;
     double s = profile_time(items->profile, item->measured, &item->key, side,
                             n_tokens * item->n_used / n_in_use, 0, n_in_use / item->n_used * share);
-    return items->slow[side] * (starts_time(items, item, side) + s);
+    return items->slow[side] * (starts_time(items, item, side, share) + s);
 }
 
 double items_time(const struct items *items, int index, enum side side, double n_tokens,
@@ -396,7 +430,7 @@ double items_time(const struct items *items, int index, enum side side, double n
     if (item->span > 0) depth = fmin(depth, item->span);
     double s =
         profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
-    return items->slow[side] * (starts_time(items, item, side) + s);
+    return items->slow[side] * (starts_time(items, item, side, share) + s);
 }
 
 double items_active_bytes(const struct items *items, int index, double n_tokens) {

@@ -20,6 +20,7 @@ struct items_options {
     const double *const *popularity;
     /* Share of a token's experts that the next token uses again (0.4 without measurement). */
     double repeat_rate;
+    bool no_fusion; /* nothing is folded (backend_options) */
 };
 /* Context 4096, one sequence, batches of 512, F16 caches, repeat rate 0.4. */
 struct items_options items_options_default(void);
@@ -39,6 +40,7 @@ struct item {
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
     int n_starts;    /* of those and itself that are waited for, items_start_time */
+    bool has_sum;    /* the sum that follows starts with it, unless it is divided */
     bool rows;       /* works on the rows that are wanted, not on tokens */
     int span;        /* keys that an attention sees at most; 0: all */
     bool from_entry; /* needs what enters the block */
@@ -71,6 +73,7 @@ struct items {
     int total_quanta;
     double repeat_rate;
     bool *waits; /* (operators of the graph) reads what was made since the last that waits */
+    bool *folds; /* (the same) is computed with the one before it, where that is whole */
     double slow[N_SIDES]; /* times are the profile's times these: 1; load.h has others */
 };
 
@@ -98,10 +101,12 @@ double items_active_bytes(const struct items *items, int item, double n_tokens);
  * sum over e in [0, n) of the probability that e is chosen at all. p: of one token. */
 double items_experts_in_use(const double *p, int n, double n_tokens, double rate);
 
-/* Seconds of starting an operator, which items_time has in it: by a description nothing where it
- * waits for none that was started before, as both backends have it. Where times were measured it
- * was each by itself. */
+/* Seconds of starting an operator that is not folded: by a description nothing where it waits for
+ * none that was started before, as both backends have it. Where times were measured it was each by
+ * itself. */
 double items_start_time(const struct items *items, int op, enum side side);
+/* Of those of other operators, what items_time has in it. */
+double items_others_time(const struct items *items, int item, enum side side, double share);
 
 /* From this share of a layer's experts on it hardly matters which are in use: all are. */
 #define ITEMS_MOST_EXPERTS 0.9

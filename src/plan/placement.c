@@ -51,9 +51,10 @@ static bool blocks_equal(const struct solver *s, int a, int b) {
         const struct item *y = &s->items->items[q->first + i];
         if (!profile_key_equal(&x->key, &y->key) || x->quanta != y->quanta ||
             x->weight_bytes != y->weight_bytes || x->kv_bytes != y->kv_bytes ||
-            x->n_small != y->n_small || x->n_starts != y->n_starts || x->rows != y->rows ||
-            x->span != y->span || x->from_entry != y->from_entry || x->n_sources != y->n_sources ||
-            x->direct_width != y->direct_width || x->measured != y->measured)
+            x->n_small != y->n_small || x->n_starts != y->n_starts || x->has_sum != y->has_sum ||
+            x->rows != y->rows || x->span != y->span || x->from_entry != y->from_entry ||
+            x->n_sources != y->n_sources || x->direct_width != y->direct_width ||
+            x->measured != y->measured)
             return false;
         for (int k = 0; k < x->n_sources; k++)
             if (x->sources[k].item - p->first != y->sources[k].item - q->first) return false;

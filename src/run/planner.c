@@ -137,6 +137,7 @@ static ats_status make_items(struct planner *p, const ats_engine *e) {
     o->n_batch = e->options.n_batch;
     o->kv_k = measure_kv_dtype(e->options.kv_k);
     o->kv_v = measure_kv_dtype(e->options.kv_v);
+    o->no_fusion = e->options.no_fusion;
     return items_build(&p->arena, p->model->graph, p->profile, o, &p->items);
 }
 

@@ -76,15 +76,13 @@ static double item_s(const struct rehearsing *r, int index, enum side side, cons
     const struct item *item = &items->items[index];
     const struct graph_op *op = step->op;
     double n_tokens = step->rows ? round->n_rows : round->n_tokens, share = 1;
-    double small_s = item->n_starts * items->slow[side] * items->profile->op_s[side] -
-                     items_start_time(items, item->op, side); /* steps of their own here */
     if (op->kind == OP_EXPERTS) {
         double in_use =
             items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
         if (step->expert_end - step->expert_begin < item->n_experts)
             share = experts_share(r, item, step, n_tokens, in_use);
         double s = items_experts_time(items, index, side, n_tokens, in_use, share);
-        return share > 0 ? s - small_s : 0;
+        return share > 0 ? s - items_others_time(items, index, side, share) : 0;
     }
     if (op->kind == OP_ATTENTION)
         share = (double)(step->head_end - step->head_begin) / op->p.attention.n_kv_heads;
@@ -93,7 +91,8 @@ static double item_s(const struct rehearsing *r, int index, enum side side, cons
                 ((double)item->key.dims[0] * (double)item->key.dims[1]);
     else
         share = (double)(step->end - step->begin) / r->model->graph->values[op->out].width;
-    return items_time(items, index, side, n_tokens, round->positions[0], share) - small_s;
+    return items_time(items, index, side, n_tokens, round->positions[0], share) -
+           items_others_time(items, index, side, share); /* steps of their own here */
 }
 
 /* As items.h counts: what has no home takes an operator's start. Copies take their bytes, which

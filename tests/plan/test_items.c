@@ -188,6 +188,28 @@ static void what_waits_for_nothing_starts_beside(void **state) {
     arena_free(&arena);
 }
 
+/* The sum behind a product starts with it; behind a part of one it does not. */
+static void sums_start_with_whole_products(void **state) {
+    (void)state;
+    struct arena arena = {0};
+    struct items_options o = items_options_default();
+    const struct items *folded = build(&arena, &dense, &o);
+    o.no_fusion = true;
+    const struct items *apart = build(&arena, &dense, &o);
+    const struct item *out = &folded->items[4], *gate = &folded->items[5];
+    double op_s = folded->profile->op_s[SIDE_GPU];
+    assert_true(out->has_sum && folded->items[7].has_sum && !gate->has_sum);
+    assert_false(apart->items[4].has_sum);
+    assert_int_equal(gate->n_starts, 2); /* behind its norm */
+    assert_int_equal(apart->items[5].n_starts, 3);
+    assert_close(items_time(folded, 4, SIDE_GPU, 1, 0, 1), items_time(apart, 4, SIDE_GPU, 1, 0, 1));
+    assert_close(items_time(folded, 4, SIDE_GPU, 1, 0, 0.5),
+                 items_time(apart, 4, SIDE_GPU, 1, 0, 0.5) + op_s);
+    assert_close(items_others_time(folded, 4, SIDE_GPU, 0.5), op_s);
+    assert_close(items_others_time(folded, 5, SIDE_GPU, 1), op_s);
+    arena_free(&arena);
+}
+
 static void a_window_ends_the_growth_with_depth(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -330,6 +352,7 @@ int main(void) {
         cmocka_unit_test(the_grid_follows_the_model_and_not_the_budget),
         cmocka_unit_test(times_add_what_comes_with_an_item),
         cmocka_unit_test(what_waits_for_nothing_starts_beside),
+        cmocka_unit_test(sums_start_with_whole_products),
         cmocka_unit_test(a_window_ends_the_growth_with_depth),
         cmocka_unit_test(experts_in_use_are_those_of_repeating_choices),
         cmocka_unit_test(popular_experts_sum_to_those_used),

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "backend/fold.h"
 
 /* How a phase shares a span out: items are `columns` wide, from column `begin` on, line by line
  * (exec.c, run_step). Phases of the same cut touch what stands there by the same threads. */
@@ -29,15 +30,6 @@ struct builder {
     struct touch *now; /* by the phase being added */
     size_t n_now, cap_now;
 };
-
-static bool is_op(const struct step *s, enum op_kind kind) {
-    return s->kind == STEP_OP && s->op->kind == kind;
-}
-
-static bool same_span(const struct span *a, const struct span *b) {
-    return a->space == b->space && a->offset_bytes == b->offset_bytes && a->stride == b->stride &&
-           a->first == b->first;
-}
 
 static void touch(struct builder *b, int space, int64_t begin, int64_t end, bool write) {
     GROW(b->now, b->n_now, b->cap_now, 1);
@@ -74,8 +66,8 @@ static void touch_items(struct builder *b, const struct step *s) {
 
 static bool has_own_items(const struct step *s) {
     if (s->kind != STEP_OP) return s->rows == s->in_rows;
-    return is_op(s, OP_NORM) || is_op(s, OP_ROPE) ||
-           (is_op(s, OP_GATED) && !s->op->p.gated.one_gate);
+    return step_is(s, OP_NORM) || step_is(s, OP_ROPE) ||
+           (step_is(s, OP_GATED) && !s->op->p.gated.one_gate);
 }
 
 /* Each thread meets only itself there. */
@@ -116,36 +108,28 @@ static struct phase *add_phase(struct builder *b, enum phase_kind kind, const st
 /* The step itself and those right after it that read the same input. */
 static int count_products(const struct step *steps, int n_steps) {
     int n = 0;
-    while (n < n_steps && n < MAX_PRODUCTS && is_op(&steps[n], OP_MATMUL) &&
-           same_span(&steps[n].in[0], &steps[0].in[0]) && steps[n].in_begin == steps[0].in_begin &&
+    while (n < n_steps && n < MAX_PRODUCTS && step_is(&steps[n], OP_MATMUL) &&
+           span_same(&steps[n].in[0], &steps[0].in[0]) && steps[n].in_begin == steps[0].in_begin &&
            steps[n].in_end == steps[0].in_end)
         n++;
     return n;
-}
-
-/* Bytes of a span's lines in its space. */
-static bool spans_meet(const struct builder *b, const struct span *x, bool x_rows,
-                       const struct span *y, bool y_rows) {
-    int64_t x_lines = x_rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
-    int64_t y_lines = y_rows ? b->cpu->limits.n_rows : b->cpu->limits.n_tokens;
-    return x->space == y->space && x->offset_bytes < y->offset_bytes + 4 * y_lines * y->stride &&
-           y->offset_bytes < x->offset_bytes + 4 * x_lines * x->stride;
 }
 
 /* A folded step writes while other threads still read the products' input: its output must not
  * stand in the same bytes, which the program may well have given it. */
 static bool spares_input(const struct builder *b, const struct products *p, const struct step *s) {
     const struct step *reader = p->norm ? p->norm : p->items[0];
-    return !spans_meet(b, &s->out, s->rows, &reader->in[0], reader->in_rows) &&
-           !(p->keeps_norm && spans_meet(b, &s->out, s->rows, &p->norm->out, p->norm->rows));
+    return !spans_meet(&b->cpu->limits, &s->out, s->rows, &reader->in[0], reader->in_rows) &&
+           !(p->keeps_norm &&
+             spans_meet(&b->cpu->limits, &s->out, s->rows, &p->norm->out, p->norm->rows));
 }
 
 /* out = act(gate) * up of exactly the two products before it, which nobody else reads. */
 static bool gated_fits(const struct products *p, const struct step *s) {
-    if (!is_op(s, OP_GATED) || p->n != 2) return false;
+    if (!step_is(s, OP_GATED) || p->n != 2) return false;
     for (int i = 0; i < 2; i++) {
         const struct step *m = p->items[i];
-        if (!same_span(&s->in[i], &m->out) || m->n_readers != 1 || m->begin != s->begin ||
+        if (!span_same(&s->in[i], &m->out) || m->n_readers != 1 || m->begin != s->begin ||
             m->end != s->end)
             return false;
     }
@@ -156,28 +140,27 @@ static bool gated_fits(const struct products *p, const struct step *s) {
 static bool sum_fits(const struct products *p, const struct step *s) {
     if (s->kind != STEP_SUM || p->n != 1) return false;
     const struct step *m = p->items[0];
-    int reads = 0;
-    for (int i = 0; i < s->n_in; i++)
-        reads += same_span(&s->in[i], &m->out);
-    return reads == 1 && m->n_readers == 1 && m->begin == s->begin && m->end == s->end;
+    return m->n_readers == 1 && fold_input(m, s) >= 0;
 }
 
 /* A norm over whole rows that products right after it read. Threads compute it for themselves, some
  * later than others: no product may write where it reads, nor may it itself, if it is kept because
  * others read it too. */
 static int norm_fits(const struct builder *b, const struct step *steps, int n_steps) {
-    if (!is_op(steps, OP_NORM) || n_steps < 2) return 0;
+    if (!step_is(steps, OP_NORM) || n_steps < 2) return 0;
     int width = steps->end - steps->begin;
     if (steps->begin != 0 || steps->op->p.norm.group != width || steps->op->p.norm.scale > 0)
         return 0;
     int n = count_products(steps + 1, n_steps - 1);
-    bool fits = n > 0 && same_span(&steps[1].in[0], &steps->out) && steps[1].in_begin == 0 &&
+    bool fits = n > 0 && span_same(&steps[1].in[0], &steps->out) && steps[1].in_begin == 0 &&
                 steps[1].in_end == width;
     bool kept = n < steps->n_readers;
     for (int i = kept ? 0 : 1; i <= n; i++)
-        fits = fits && !spans_meet(b, &steps[i].out, steps[i].rows, &steps->in[0], steps->in_rows);
+        fits = fits && !spans_meet(&b->cpu->limits, &steps[i].out, steps[i].rows, &steps->in[0],
+                                   steps->in_rows);
     for (int i = 1; kept && i <= n; i++)
-        fits = fits && !spans_meet(b, &steps[i].out, steps[i].rows, &steps->out, steps->rows);
+        fits = fits &&
+               !spans_meet(&b->cpu->limits, &steps[i].out, steps[i].rows, &steps->out, steps->rows);
     return fits ? n : 0;
 }
 
@@ -239,23 +222,23 @@ static void add_attention(struct builder *b, const struct step *s) {
 
 /* A choice that only the experts right after it read. */
 static bool route_fits(const struct builder *b, const struct step *steps, int n_steps) {
-    return !b->cpu->options.no_fusion && n_steps > 1 && is_op(steps, OP_ROUTE) &&
-           is_op(&steps[1], OP_EXPERTS) && steps->n_readers == 1 &&
-           same_span(&steps[1].in[1], &steps->out) && steps->rows == steps[1].in_rows;
+    return !b->cpu->options.no_fusion && n_steps > 1 && step_is(steps, OP_ROUTE) &&
+           step_is(&steps[1], OP_EXPERTS) && steps->n_readers == 1 &&
+           span_same(&steps[1].in[1], &steps->out) && steps->rows == steps[1].in_rows;
 }
 
 /* Adds the experts at steps[0], or at steps[1] after their choice, with the sum that takes their
  * output, if only it does. Its output may not stand where the experts read, who are not done with
  * all lines when the first are summed. */
 static int add_experts(struct builder *b, const struct step *steps, int n_steps) {
-    const struct step *route = is_op(steps, OP_ROUTE) ? steps : NULL;
+    const struct step *route = step_is(steps, OP_ROUTE) ? steps : NULL;
     const struct step *s = route ? steps + 1 : steps, *sum = NULL;
     int used = route ? 2 : 1;
     struct products p = {.items = {s}, .n = 1};
     if (n_steps > used && !b->cpu->options.no_fusion && sum_fits(&p, &steps[used]))
         sum = &steps[used];
     for (int i = 0; sum && i < s->n_in; i++)
-        if (spans_meet(b, &sum->out, sum->rows, &s->in[i], s->in_rows)) sum = NULL;
+        if (spans_meet(&b->cpu->limits, &sum->out, sum->rows, &s->in[i], s->in_rows)) sum = NULL;
     if (route) touch_step(b, route);
     touch_step(b, s);
     if (sum) touch_step(b, sum);
@@ -272,18 +255,18 @@ static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
     bool fuse = !b->cpu->options.no_fusion;
     int n = fuse ? norm_fits(b, steps, n_steps) : 0;
     if (n) return add_products(b, steps, n_steps, 1, n);
-    if (is_op(steps, OP_MATMUL))
+    if (step_is(steps, OP_MATMUL))
         return add_products(b, steps, n_steps, 0, fuse ? count_products(steps, n_steps) : 1);
-    if (is_op(steps, OP_ATTENTION)) {
+    if (step_is(steps, OP_ATTENTION)) {
         add_attention(b, steps);
         return 1;
     }
-    if (is_op(steps, OP_EXPERTS) || route_fits(b, steps, n_steps))
+    if (step_is(steps, OP_EXPERTS) || route_fits(b, steps, n_steps))
         return add_experts(b, steps, n_steps);
     enum phase_kind kind = PHASE_STEP; /* a state is touched by its own step only */
-    if (is_op(steps, OP_CONV)) kind = PHASE_CONV;
-    if (is_op(steps, OP_DELTA)) kind = PHASE_DELTA;
-    if (is_op(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
+    if (step_is(steps, OP_CONV)) kind = PHASE_CONV;
+    if (step_is(steps, OP_DELTA)) kind = PHASE_DELTA;
+    if (step_is(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
     if (fuse && has_own_items(steps))
         touch_items(b, steps);
     else
@@ -297,7 +280,7 @@ struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step 
     struct backend_segment *s = xcalloc(1, sizeof *s);
     struct builder b = {.cpu = c, .s = s};
     for (int i = 0; i < n_steps; i++)
-        if (is_op(&steps[i], OP_ROPE)) rope_index(&b, steps[i].op);
+        if (step_is(&steps[i], OP_ROPE)) rope_index(&b, steps[i].op);
     if (s->n_ropes) {
         touch(&b, OWN_ROPE, 0, 1, true);
         add_phase(&b, PHASE_ROPE_TABLE, NULL);

@@ -1,6 +1,7 @@
 /* Names of simulated devices, their rates, and what a segment costs. */
 #include <math.h>
 #include <string.h>
+#include "backend/fold.h"
 #include "backend/sim/sim_internal.h"
 
 /* Round figures of a desktop: dual-channel memory, a mid-range card. */
@@ -103,11 +104,11 @@ static double segment_ns(const struct sim *s, const struct backend_segment *segm
 /* ---- of a described machine ---- */
 
 /* What a GPU reads or writes in the exchange crosses the link; where it works in host memory, at
- * the same rates. */
-static void step_cost(const struct sim *s, const struct step *step, const struct round *round,
-                      double *left_ns) {
+ * the same rates. What is folded into the step before it takes no time of its own. */
+static void step_cost(const struct sim *s, const struct step *step, bool folded,
+                      const struct round *round, double *left_ns) {
     const struct backend_machine *m = s->o.machine;
-    left_ns[SIM_WORK] += 1e9 * m->step_s(m->user, s->o.gpu, step, round);
+    if (!folded) left_ns[SIM_WORK] += 1e9 * m->step_s(m->user, s->o.gpu, step, round);
     if (!s->o.gpu) return;
     double columns = 4.0 * (step->end - step->begin);
     double in_bytes = columns * (step->in_rows ? round->n_rows : round->n_tokens);
@@ -135,8 +136,13 @@ void sim_cost(struct sim *s, struct sim_job *job) {
               : (double)(s->o.rates.launch_ns + job->copy->bytes / s->o.rates.copy_bytes_per_ns);
     else if (!m)
         *work_ns = segment_ns(s, job->segment, job->round);
-    for (int i = 0; m && !job->copy && i < job->segment->n_steps; i++)
-        step_cost(s, &job->segment->steps[i], job->round, job->left_ns);
+    const int n_steps = m && !job->copy ? job->segment->n_steps : 0;
+    bool folded = false;
+    for (int i = 0; i < n_steps; i++) {
+        const struct step *step = &job->segment->steps[i];
+        step_cost(s, step, folded, job->round, job->left_ns);
+        folded = !folded && steps_fold(&s->limits, step, n_steps - i);
+    }
 }
 
 /* ---- who hinders whom ---- */

@@ -2,6 +2,7 @@
 #include "backend/vulkan/record.h"
 
 #include <string.h>
+#include "backend/fold.h"
 #include "backend/packed.h"
 
 /* ---- weights by windows of rows ---- */
@@ -58,13 +59,8 @@ size_t vk_q8_line_words(int n_cols) {
     return (size_t)n_cols / 32 * 10;
 }
 
-static bool same_span(const struct span *x, const struct span *y) {
-    return x->space == y->space && x->offset_bytes == y->offset_bytes && x->stride == y->stride &&
-           x->first == y->first;
-}
-
 static bool same_input(const struct step *a, const struct step *b) {
-    return same_span(&a->in[0], &b->in[0]) && a->in_begin == b->in_begin &&
+    return span_same(&a->in[0], &b->in[0]) && a->in_begin == b->in_begin &&
            a->in_end == b->in_end && a->in_rows == b->in_rows;
 }
 
@@ -157,7 +153,7 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     }
     vk_push_int(d, s->bias ? view.word + begin : 0);
     if (sum) {
-        TRY(vk_bind_span(b, d, 5, &sum->in[same_span(&sum->in[0], &s->out)], s->rows, false));
+        TRY(vk_bind_span(b, d, 5, &sum->in[span_same(&sum->in[0], &s->out)], s->rows, false));
         d->push[10] += s->begin + begin;
         shape.constants[6] = true;
     }
@@ -435,30 +431,6 @@ static ats_status add_sum(struct vk_builder *b, const struct step *s) {
     return ATS_OK;
 }
 
-static bool spans_meet(const struct vk_builder *b, const struct span *x, const struct span *y,
-                       bool rows) {
-    int64_t lines = rows ? b->v->limits.n_rows : b->v->limits.n_tokens;
-    return x->space == y->space && x->offset_bytes < y->offset_bytes + 4 * lines * y->stride &&
-           y->offset_bytes < x->offset_bytes + 4 * lines * x->stride;
-}
-
-/* Is steps[1] a sum of the product before it, which nobody else reads, and of an older value? Then
- * the product's shader adds. It writes while other work-groups still read: the sum may stand in the
- * same place as that value, but not where the product's input is, nor where others overlap. */
-static bool sum_fits(const struct vk_builder *b, const struct step *steps, int n_steps) {
-    const struct step *m = steps, *s = steps + 1;
-    if (b->v->no_fold || n_steps < 2 || m->kind != STEP_OP || m->op->kind != OP_MATMUL)
-        return false;
-    if (s->kind != STEP_SUM || s->n_in != 2 || m->n_readers != 1) return false;
-    if (m->out.space != SPACE_LOCAL || m->rows != s->rows || m->in_rows != s->rows) return false;
-    if (s->in_rows != s->rows || m->begin != s->begin || m->end != s->end) return false;
-    bool second = same_span(&s->in[1], &m->out);
-    if (same_span(&s->in[0], &m->out) == second) return false;
-    const struct span *other = &s->in[!second];
-    return !spans_meet(b, &s->out, &m->in[0], s->rows) &&
-           (same_span(&s->out, other) || !spans_meet(b, &s->out, other, s->rows));
-}
-
 static ats_status add_gated(struct vk_builder *b, const struct step *s) {
     const bool one = s->op->p.gated.one_gate;
     vk_note_exchange(b, &s->in[0], one ? 0 : s->begin, one ? 1 : s->end, s->in_rows, false);
@@ -522,7 +494,7 @@ ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps,
     if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
     int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most, most_sum = 0;
     TRY(step_lines(b, s, &most));
-    const bool folds = most >= n && sum_fits(b, s, n_steps);
+    const bool folds = !b->v->no_fold && most >= n && steps_fold(&b->v->limits, s, n_steps);
     if (folds) TRY(step_lines(b, s + 1, &most_sum));
     if (folds && most_sum >= n) {
         *used = 2;
