@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool sample_str_is(struct gguf_str s, const char *want, size_t n) {
+    return s.n == n && memcmp(s.data, want, n) == 0;
+}
+
 void raw_u32(struct buf *b, uint32_t v) {
     buf_add(b, &v, sizeof v);
 }

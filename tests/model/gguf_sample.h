@@ -24,6 +24,8 @@ void raw_tensor(struct buf *b, const char *name, uint32_t n_dims, const uint64_t
 /* Zeros up to the alignment of 32, then n more. */
 void raw_data(struct buf *b, size_t n);
 
+bool sample_str_is(struct gguf_str s, const char *want, size_t n);
+
 /* Opens a copy of b that has exactly its size, so that the address sanitiser sees a read past it.
  * *copy is owned (free) and must outlive *g. */
 ats_status sample_open(const struct buf *b, void **copy, struct gguf **g);
