@@ -5,6 +5,7 @@
  */
 #include "backend/vulkan/vulkan_internal.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include "base/clock.h"
 
@@ -20,6 +21,7 @@ static struct vk_entry *add_entry(struct vulkan *v, enum backend_queue queue) {
     struct vk_batch *b = batch_of(v, queue);
     GROW(b->entries, b->n, b->cap, 1);
     struct vk_entry *e = &b->entries[b->n++];
+    atomic_fetch_add_explicit(&v->n_put_off, 1, memory_order_relaxed);
     *e = (struct vk_entry){0};
     return e;
 }
@@ -95,10 +97,13 @@ static VkResult flush_batch(struct vulkan *v, VkQueue queue, struct vk_batch *b)
     for (size_t i = 0; i < n; i++)
         fill_info(b, i);
     b->n = 0;
+    atomic_fetch_sub_explicit(&v->n_put_off, (int)n, memory_order_relaxed);
     return vk_queue_submit(v, queue, b->infos, (uint32_t)n);
 }
 
 ats_status vk_flush(struct vulkan *v) {
+    /* what this thread does not see yet is another's, who is about to hand it over */
+    if (atomic_load_explicit(&v->n_put_off, memory_order_relaxed) == 0) return ATS_OK;
     pthread_mutex_lock(&v->queue_lock);
     VkResult result = flush_batch(v, v->queue, &v->batches[0]);
     if (result >= 0) result = flush_batch(v, v->copy_queue, &v->batches[1]);
@@ -131,8 +136,7 @@ uint64_t vk_gate_await(struct vulkan *v, uint64_t value) {
     return value;
 }
 
-/* Moves the gate past what has been reached; true: somebody waits for it there. The caller holds
- * the lock. */
+/* Moves the gate past what has been reached; true: somebody waits for it there. */
 static bool gate_pass(struct vk_gate *g, uint64_t value) {
     size_t before = g->first;
     g->reached = max_u64(g->reached, value);
@@ -144,9 +148,7 @@ static bool gate_pass(struct vk_gate *g, uint64_t value) {
 }
 
 ats_status vk_gate_reach(struct vulkan *v, uint64_t value) {
-    pthread_mutex_lock(&v->lock);
     bool passed = gate_pass(&v->gate, value);
-    pthread_mutex_unlock(&v->lock);
     TRY(vk_flush(v));
     if (!passed || v->hung) return ATS_OK;
     VkSemaphoreSignalInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_SIGNAL_INFO,
@@ -154,17 +156,11 @@ ats_status vk_gate_reach(struct vulkan *v, uint64_t value) {
                                   .value = value};
     uint64_t start = v->timed ? clock_ns() : 0;
     VkResult result = v->f.SignalSemaphore(v->device, &info);
-    if (start) {
-        pthread_mutex_lock(&v->queue_lock);
-        vk_count_driver(v, start);
-        pthread_mutex_unlock(&v->queue_lock);
-    }
+    if (start) v->gate.driver_ns += clock_ns() - start;
     return result < 0 ? vk_fail(result, "opening the way for the device") : ATS_OK;
 }
 
 void vk_gate_lift(struct vulkan *v) {
-    pthread_mutex_lock(&v->lock);
     uint64_t last = v->gate.n ? v->gate.awaited[v->gate.n - 1] : 0;
-    pthread_mutex_unlock(&v->lock);
     if (last && vk_gate_reach(v, last) != ATS_OK) error_clear(); /* of a device that is given up */
 }

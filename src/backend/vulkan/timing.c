@@ -196,4 +196,6 @@ void vk_counters(struct backend *b, struct backend_counters *out) {
     pthread_mutex_lock(&v->queue_lock);
     *out = v->counters;
     pthread_mutex_unlock(&v->queue_lock);
+    out->driver_ns += v->gate.driver_ns;
+    out->caller_driver_ns += v->gate.driver_ns;
 }

@@ -195,14 +195,19 @@ static ats_status weights_ready(struct backend *b) {
 
 /* ---- what stopped the device ---- */
 
-static void stop(struct vulkan *v, ats_status status) {
-    pthread_mutex_lock(&v->lock);
+/* The caller holds the lock. */
+static void stop_locked(struct vulkan *v, ats_status status) {
     if (v->status == ATS_OK) {
         v->status = status;
         snprintf(v->status_text, sizeof v->status_text, "%s", error_text());
         log_msg(LOG_ERROR, "%s stopped: %s", v->name, v->status_text);
     }
     pthread_cond_broadcast(&v->changed);
+}
+
+static void stop(struct vulkan *v, ats_status status) {
+    pthread_mutex_lock(&v->lock);
+    stop_locked(v, status);
     pthread_mutex_unlock(&v->lock);
 }
 
@@ -242,54 +247,64 @@ static ats_status run_segment(struct vulkan *v, const struct vk_job *job) {
     return ATS_OK;
 }
 
-/* The caller's jobs stay in the batch behind one that waits at the gate. */
-static ats_status hand_over(struct vulkan *v, const struct vk_job *job, bool put_off) {
-    TRY(job->copy ? vk_submit_copy(v, job) : run_segment(v, job));
-    return put_off ? ATS_OK : vk_flush(v);
+static ats_status hand_over(struct vulkan *v, const struct vk_job *job) {
+    return job->copy ? vk_submit_copy(v, job) : run_segment(v, job);
 }
 
-/* The same; what the device's own thread does for it is counted, if rounds are timed. */
+/* By the device's own thread; what it does for it is counted, if rounds are timed. */
 static ats_status hand_over_timed(struct vulkan *v, const struct vk_job *job) {
-    if (!v->timed) return hand_over(v, job, false);
-    uint64_t start = clock_thread_ns();
+    uint64_t start = v->timed ? clock_thread_ns() : 0;
     v->job_away_ns = 0;
-    ats_status status = hand_over(v, job, false);
+    TRY(hand_over(v, job));
+    TRY(vk_flush(v));
+    if (!start) return ATS_OK;
     uint64_t ns = clock_thread_ns() - start - v->job_away_ns;
     pthread_mutex_lock(&v->queue_lock);
     v->counters.thread_ns += ns;
     pthread_mutex_unlock(&v->queue_lock);
-    return status;
+    return ATS_OK;
 }
 
 /* Others' waits fail only when they are lost, and then the executor hears it from them. */
-static void run_job(struct vulkan *v, const struct vk_job *job, bool own_thread, bool put_off) {
+static void wait_for_others(struct vulkan *v, const struct vk_job *job) {
     for (int i = 0; i < job->n_waits; i++) {
         struct backend *other = job->waits[i].backend;
         ats_status lost = other->fn->wait(other, job->waits[i].value);
         (void)lost;
         vk_watch_wait(v, other, job->waits[i].value);
     }
+}
+
+/* The caller holds the lock. */
+static void end_job(struct vulkan *v, const struct vk_job *job, ats_status status) {
+    if (status != ATS_OK) stop_locked(v, status);
+    if (!job->copy) v->submitted = job->value;
+    pthread_cond_broadcast(&v->changed);
+}
+
+/* By the device's own thread. The caller holds the lock, and does again afterwards; nobody else
+ * runs a job meanwhile. */
+static void run_queued(struct vulkan *v, struct vk_job *job) {
+    v->busy = true;
+    pthread_mutex_unlock(&v->lock);
+    wait_for_others(v, job);
     pthread_mutex_lock(&v->lock);
     bool lost = v->status != ATS_OK;
     pthread_mutex_unlock(&v->lock);
-    ats_status status = ATS_OK;
-    if (!lost) status = own_thread ? hand_over_timed(v, job) : hand_over(v, job, put_off);
-    if (status != ATS_OK) stop(v, status);
-}
-
-/* The caller holds the lock, and does again afterwards; nobody else runs a job meanwhile. */
-static void run_unlocked(struct vulkan *v, struct vk_job *job, bool own_thread) {
-    bool put_off = !own_thread && v->gate.n > 0;
-    v->busy = true;
-    pthread_mutex_unlock(&v->lock);
-    run_job(v, job, own_thread, put_off);
+    ats_status status = lost ? ATS_OK : hand_over_timed(v, job);
     pthread_mutex_lock(&v->lock);
     v->busy = false;
-    if (!job->copy) v->submitted = job->value;
+    end_job(v, job, status);
     job->next = v->spare;
     v->spare = job;
-    pthread_cond_broadcast(&v->changed);
-    if (v->queue_head && !own_thread) pthread_cond_signal(&v->has_job);
+}
+
+/* By the caller's, who holds the lock all the time: nobody else has anything to do with the device
+ * until it is on its way. It stays in the batch behind one that waits at the gate. */
+static void run_direct(struct vulkan *v, const struct vk_job *job) {
+    ats_status status = hand_over(v, job);
+    if (status == ATS_OK && v->gate.n == 0) status = vk_flush(v);
+    end_job(v, job, status);
 }
 
 static void *run_queue(void *arg) {
@@ -301,7 +316,7 @@ static void *run_queue(void *arg) {
         struct vk_job *job = v->queue_head;
         if (!job) break;
         v->queue_head = job->next;
-        run_unlocked(v, job, true);
+        run_queued(v, job);
     }
     pthread_mutex_unlock(&v->lock);
     return NULL;
@@ -348,45 +363,46 @@ static void take_waits(struct vulkan *v, struct vk_job *job, const struct backen
     if (job->copy) job->copy->slot->queued = job->value;
 }
 
+/* The caller holds the lock. */
+static void queue_job(struct vulkan *v, const struct vk_job *what) {
+    struct vk_job *job = take_job(v), **end = &v->queue_head;
+    *job = *what;
+    while (*end)
+        end = &(*end)->next;
+    *end = job;
+    if (!v->busy) pthread_cond_signal(&v->has_job);
+}
+
 /* What waits for nobody else, behind nothing, goes to the device at once; the rest through the
  * thread, which does the waiting. */
-static ats_status submit_job(struct backend *b, const struct vk_job *what,
+static ats_status submit_job(struct backend *b, struct vk_job *job,
                              const struct backend_wait *waits, int n_waits) {
     struct vulkan *v = vulkan_of(b);
     pthread_mutex_lock(&v->lock);
     ats_status status = stopped(v);
-    if (status != ATS_OK) {
-        pthread_mutex_unlock(&v->lock);
-        return status;
-    }
-    struct vk_job *job = take_job(v);
-    *job = *what;
-    take_waits(v, job, waits, n_waits);
-    bool staged = job->copy && job->copy->n_staged; /* it waits, and copies by itself */
-    bool direct = job->n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored && !staged;
-    if (direct) {
-        run_unlocked(v, job, false);
-    } else {
-        struct vk_job **end = &v->queue_head;
-        while (*end)
-            end = &(*end)->next;
-        *end = job;
-        if (!v->busy) pthread_cond_signal(&v->has_job);
+    if (status == ATS_OK) {
+        take_waits(v, job, waits, n_waits);
+        bool staged = job->copy && job->copy->n_staged; /* it waits, and copies by itself */
+        bool direct = job->n_waits == 0 && !v->queue_head && !v->busy && !v->mirrored && !staged;
+        if (direct)
+            run_direct(v, job);
+        else
+            queue_job(v, job);
     }
     pthread_mutex_unlock(&v->lock);
-    return ATS_OK;
+    return status;
 }
 
 static ats_status submit(struct backend *b, struct backend_segment *s, const struct round *round,
                          const struct backend_wait *waits, int n_waits, uint64_t value) {
-    const struct vk_job job = {.segment = s, .round = round, .value = value};
+    struct vk_job job = {.segment = s, .round = round, .value = value};
     return submit_job(b, &job, waits, n_waits);
 }
 
 static ats_status submit_copy(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value) {
     struct vulkan *v = vulkan_of(b);
-    const struct vk_job job = {.copy = c, .run = vk_copy_run_next(v, c, value), .value = value};
+    struct vk_job job = {.copy = c, .run = vk_copy_run_next(v, c, value), .value = value};
     return submit_job(b, &job, waits, n_waits);
 }
 

@@ -262,12 +262,12 @@ struct vk_job {
     const struct round *round;
     struct backend_copy *copy; /* or NULL */
     struct vk_copy_run *run;   /* the copy's, that is timed; or NULL */
-    struct backend_wait waits[VK_MAX_WAITS];
-    int n_waits;    /* of the host, before it is submitted */
+    uint64_t value;
     uint64_t gate;  /* value of the driven device that its queue waits for; 0: none */
     uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
     const struct vk_slot *slot; /* of the copy that a segment waits for */
-    uint64_t value;
+    int n_waits;                /* of the host, before it is submitted */
+    struct backend_wait waits[VK_MAX_WAITS];
 };
 
 /* One submission of a call. */
@@ -288,12 +288,14 @@ struct vk_batch {
     VkTimelineSemaphoreSubmitInfo *timelines;
     size_t cap_infos, cap_timelines;
 };
-/* The driven device's timeline, as its driver tells it: queues wait here by themselves. */
+/* The driven device's timeline, as its driver tells it: queues wait here by themselves. Only the
+ * thread that runs rounds touches it. */
 struct vk_gate {
     VkSemaphore semaphore;
     uint64_t reached;
     uint64_t *awaited; /* [first, n) ascending values that queues wait for */
     size_t first, n, cap;
+    uint64_t driver_ns; /* in calls that move it, if timed */
 };
 
 /* Where what experts compute stands in its block. */
@@ -372,6 +374,8 @@ struct vulkan {
     _Atomic uint64_t done;       /* somebody has waited for this value */
     const struct round *written; /* that round_block holds, while last_value is not done */
     struct vk_batch batches[2];  /* of the queue, and of that of copies; guarded by queue_lock */
+    _Atomic int n_put_off;       /* entries of both */
+    struct vk_gate gate;
     bool timed;       /* set between rounds; guarded by queue_lock, a copy may be left over */
     struct vk_clock { /* the device's clock stood at ticks when the host's stood at ns */
         uint64_t ticks, ns;
@@ -388,10 +392,9 @@ struct vulkan {
 #endif
     struct thread thread;
     bool has_thread;
-    pthread_mutex_t lock;   /* of what follows */
-    pthread_cond_t changed; /* what others wait for: submitted, status, nothing left to do */
-    pthread_cond_t has_job; /* the device's thread waits for it; nobody wakes it for less */
-    struct vk_gate gate;
+    pthread_mutex_t lock;      /* of what follows */
+    pthread_cond_t changed;    /* what others wait for: submitted, status, nothing left to do */
+    pthread_cond_t has_job;    /* the device's thread waits for it; nobody wakes it for less */
     struct vk_job *queue_head; /* oldest first */
     struct vk_job *spare;      /* jobs to be used again */
     bool busy, closing;
@@ -542,8 +545,7 @@ MUST_CHECK ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job)
 MUST_CHECK ats_status vk_flush(struct vulkan *v);
 MUST_CHECK ats_status vk_gate_open(struct vulkan *v);
 void vk_gate_close(struct vulkan *v); /* and batches */
-/* What a job waits for at the gate, if the driven device is to have reached value; 0: nothing. The
- * caller holds the lock. */
+/* What a job waits for at the gate, if the driven device is to have reached value; 0: nothing. */
 uint64_t vk_gate_await(struct vulkan *v, uint64_t value);
 /* The driven device has reached value: flushes, and lets pass who waits for it. */
 MUST_CHECK ats_status vk_gate_reach(struct vulkan *v, uint64_t value);
