@@ -112,3 +112,24 @@ void assert_lacks(const struct buf *text, const char *part) {
     if (!strstr(buf_str(text), part)) return;
     fail_msg("\"%s\" stands in:\n%s", part, buf_str(text));
 }
+
+json_t *spawned_answer(const struct spawned *s, const char *command) {
+    json_t *o;
+    TEST_OK(json_parse(buf_str(&s->out), s->out.len, &o));
+    assert_int_equal(json_integer_value(test_json_get(o, "schema")), 1);
+    assert_string_equal(json_string_value(test_json_get(o, "command")), command);
+    return o;
+}
+
+json_int_t int_at(const json_t *o, const char *key) {
+    return json_integer_value(test_json_get(o, key));
+}
+
+const char *text_at(const json_t *o, const char *key) {
+    return json_string_value(test_json_get(o, key));
+}
+
+void tmp_file(char *path, size_t n, const char *name, const char *text) {
+    test_tmp_path(path, n, name);
+    TEST_OK(file_write(path, text, strlen(text)));
+}

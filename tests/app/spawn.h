@@ -25,3 +25,9 @@ void spawned_free(struct spawned *s);
 
 void assert_has(const struct buf *text, const char *part);
 void assert_lacks(const struct buf *text, const char *part);
+
+/* The one object on standard output; owned by the caller. */
+json_t *spawned_answer(const struct spawned *s, const char *command);
+json_int_t int_at(const json_t *o, const char *key);
+const char *text_at(const json_t *o, const char *key);
+void tmp_file(char *path, size_t n, const char *name, const char *text);
