@@ -5,6 +5,7 @@
 
 #define PROMPT_PLACES 4    /* places in a prompt at which its chunks are timed */
 #define NEAR          1.03 /* of the best by one place: timed at all of them */
+#define LEAST_GAIN    0.01 /* of a request: what two programs have to gain */
 
 static const int chunks[] = {512, 1024, 2048, 4096};
 /* Slots, and bytes of each: at most so many. Small ones leave memory to weights and pass large
@@ -46,8 +47,10 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
                                      .by_units = o->placement.granularity == GRANULARITY_SHARD &&
                                                  !w->by_items,
                                      .stream_caches = o->stream_caches,
-                                     .one_program = o->one_program,
-                                     .fixed = o->one_program ? o->placement.fixed : NULL,
+                                     .keep_experts = o->one_program,
+                                     .keep_blocks = o->one_program,
+                                     .whole_experts = o->runnable,
+                                     .fixed = o->runnable ? o->placement.fixed : NULL,
                                      .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
 }
 
@@ -79,19 +82,26 @@ static void add_request(const struct decide_options *o, struct decide_way *w) {
     w->request_s = w->prompt_s + o->n_answer * w->decode.transfer.result.round_s;
 }
 
+/* As its schedule is solved. */
+static struct schedule_options middle_chunk(const struct decide_options *o,
+                                            const struct decide_way *w) {
+    struct schedule_options so =
+        decide_schedule_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
+    if (so.n_slots > 0) so.rule = o->prefill_rule;
+    return so;
+}
+
 /* Decode and prompts with the same weights streamed: none, or what suits either. */
 static void time_one_program(struct arena *arena, const struct items *items,
                              const struct decide_options *o, int n_places, struct decide_way *w) {
     struct schedule_options decode = decide_schedule_options(o, w, 1, o->depth), nothing = decode;
-    struct schedule_options prompt =
-        decide_schedule_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
+    struct schedule_options prompt = middle_chunk(o, w);
     struct schedule given[3];
     int n = w->n_slots > 0 ? 3 : 1;
     struct decide_way best = *w;
     nothing.rule = TRANSFER_NONE;
     schedule_solve(arena, items, w->placement, &nothing, &given[0]);
     if (n > 1) schedule_solve(arena, items, w->placement, &decode, &given[1]);
-    if (n > 1) prompt.rule = o->prefill_rule;
     if (n > 1) schedule_solve(arena, items, w->placement, &prompt, &given[2]);
     for (int k = 0; k < n; k++) {
         struct decide_way one = *w;
@@ -103,10 +113,45 @@ static void time_one_program(struct arena *arena, const struct items *items,
     *w = best;
 }
 
+/* Of the profile's counts the first from which on what `prefill` streams is faster, in a round by
+ * itself, than what decode does in rounds in a row, up to a chunk. */
+static int find_prompts_from(struct arena *arena, const struct items *items,
+                             const struct decide_options *o, const struct decide_way *w) {
+    int most = min_int(w->n_batch, o->n_prompt), from = 0;
+    if (w->n_slots == 0 || schedule_same(&w->decode, &w->prefill)) return 0;
+    for (int k = (int)COUNT_OF(profile_tokens); k >= 0; k--) {
+        int n = k < (int)COUNT_OF(profile_tokens) ? profile_tokens[k] : most;
+        struct schedule_options so = decide_schedule_options(o, w, n, o->depth);
+        struct schedule decode, chunk;
+        if (n < 2 || n > most) continue;
+        schedule_retime(arena, items, w->placement, &so, &w->decode, &decode);
+        so.periodic = false;
+        schedule_retime(arena, items, w->placement, &so, &w->prefill, &chunk);
+        if (chunk.transfer.result.round_s >= decode.transfer.result.round_s) break;
+        from = n;
+    }
+    return from;
+}
+
+/* A schedule for decode, and one for all chunks. */
+static void time_two_programs(struct arena *arena, const struct items *items,
+                              const struct decide_options *o, int n_places, struct decide_way *w) {
+    struct schedule_options decode = decide_schedule_options(o, w, 1, o->depth),
+                            prompt = middle_chunk(o, w);
+    struct schedule chunk;
+    schedule_solve(arena, items, w->placement, &decode, &w->decode);
+    schedule_solve(arena, items, w->placement, &prompt, &chunk);
+    time_prompt(arena, items, o, &chunk, n_places, w);
+    add_request(o, w);
+}
+
 static void time_way(struct arena *arena, const struct items *items, const struct decide_options *o,
                      int n_places, struct decide_way *w) {
-    if (o->one_program) {
-        time_one_program(arena, items, o, n_places, w);
+    if (o->runnable) {
+        if (o->one_program)
+            time_one_program(arena, items, o, n_places, w);
+        else
+            time_two_programs(arena, items, o, n_places, w);
         return;
     }
     struct schedule_options so = decide_schedule_options(o, w, 1, o->depth);
@@ -115,9 +160,40 @@ static void time_way(struct arena *arena, const struct items *items, const struc
     add_request(o, w);
 }
 
+/* w is timed with one schedule for all rounds. One is simpler to run, and stays where two gain
+ * little. */
+static void prefer(struct arena *arena, const struct items *items, const struct decide_options *o,
+                   struct decide_way *w, const struct decide_way *two) {
+    if (two->request_s >= (1 - LEAST_GAIN) * w->request_s) return;
+    int from = find_prompts_from(arena, items, o, two);
+    if (from == 0) return;
+    *w = *two;
+    w->prompts_from = from;
+}
+
+static bool may_have_two(const struct items *items, const struct decide_options *o) {
+    return o->runnable && !o->one_program && !items->profile->shared;
+}
+
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w) {
-    time_way(arena, items, o, PROMPT_PLACES, w);
+    struct decide_options one = *o;
+    struct decide_way two = *w;
+    one.one_program = o->runnable;
+    w->prompts_from = two.prompts_from = 0;
+    time_way(arena, items, &one, PROMPT_PLACES, w);
+    if (w->n_slots == 0 || !may_have_two(items, o)) return;
+    time_way(arena, items, o, PROMPT_PLACES, &two);
+    prefer(arena, items, o, w, &two);
+}
+
+void decide_retime(struct arena *arena, const struct items *items, const struct decide_options *o,
+                   struct decide_way *w) {
+    struct schedule_options so = decide_schedule_options(o, w, 1, o->depth);
+    const struct schedule decode = w->decode, prefill = w->prefill;
+    schedule_retime(arena, items, w->placement, &so, &decode, &w->decode);
+    if (o->runnable) time_prompt(arena, items, o, &prefill, PROMPT_PLACES, w);
+    add_request(o, w);
 }
 
 /* ---- what others do ---- */
@@ -169,7 +245,7 @@ static bool may_be_best(const struct best *best, const struct decide_way *quickl
 static void keep_better(struct arena *arena, const struct items *items,
                         const struct decide_options *o, struct decide_way *w, struct best *best) {
     if (!may_be_best(best, w)) return;
-    decide_time(arena, items, o, w);
+    time_way(arena, items, o, PROMPT_PLACES, w);
     if (w->prompt_s > best->most_s) return;
     if (!best->way->placement || w->request_s < best->way->request_s) *best->way = *w;
 }
@@ -191,6 +267,20 @@ static void try_simple(struct arena *arena, const struct items *items,
 
 enum { MAX_WAYS = (int)(COUNT_OF(chunks) * COUNT_OF(slots)) };
 
+/* A slot for a piece of any item: two schedules cut one into few. */
+static double least_slot_bytes(const struct items *items, const struct decide_options *o) {
+    double least = 0;
+    if (!o->runnable || o->one_program) return 0;
+    for (int i = 0; i < items->n_items; i++) {
+        const struct item *item = &items->items[i];
+        int n = max_int(1, item->n_experts);
+        double share = item->n_experts > 0 ? ceil((double)n / SCHEDULE_PAIR_PIECES) / n
+                                           : 1.0 / SCHEDULE_PAIR_PIECES;
+        least = fmax(least, share * (double)item->weight_bytes);
+    }
+    return least;
+}
+
 /* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
 static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
                      struct decide_way *ways) {
@@ -198,6 +288,7 @@ static int list_ways(struct arena *arena, const struct items *items, const struc
     struct schedule_options so = decide_schedule_options(o, &any, 1, o->depth);
     struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
     double slot_bytes = schedule_slot_bytes(arena, items, host, &so);
+    double least_bytes = least_slot_bytes(items, o);
     int n = 0;
     for (size_t b = 0; b < COUNT_OF(chunks); b++)
         for (size_t k = 0; k < COUNT_OF(slots); k++) {
@@ -205,6 +296,7 @@ static int list_ways(struct arena *arena, const struct items *items, const struc
             if (o->n_slots >= 0) w.n_slots = o->n_slots;
             if (o->n_batch > 0) w.n_batch = o->n_batch;
             w.slot_bytes = fmin(slots[k].bytes, slot_bytes);
+            if (w.n_slots > 0) w.slot_bytes = fmax(w.slot_bytes, least_bytes);
             w.work_bytes = (double)schedule_work_bytes(items, w.n_batch);
             w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * w.slot_bytes;
             bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots == 0);
@@ -283,7 +375,7 @@ static ats_status best_of(struct arena *arena, const struct items *items,
     for (int i = 0; i < n; i++) {
         bool whole_units = !o->placement.fixed_units;
         keep_better(arena, items, o, &ways[i], &best);
-        if (o->one_program && whole_units) try_simple(arena, items, o, &ways[i], &best);
+        if (o->runnable && whole_units) try_simple(arena, items, o, &ways[i], &best);
     }
     return ATS_OK;
 }
@@ -308,8 +400,27 @@ static ats_status best_of_shards(struct arena *arena, const struct items *items,
     return ATS_OK;
 }
 
-ats_status decide(struct arena *arena, const struct items *items, const struct decide_options *o,
-                  struct decide_way *out) {
+static ats_status decide_granularity(struct arena *arena, const struct items *items,
+                                     const struct decide_options *o, struct decide_way *out) {
     if (o->placement.granularity == GRANULARITY_SHARD) return best_of_shards(arena, items, o, out);
     return best_of(arena, items, o, HUGE_VAL, out);
+}
+
+static ats_status decide_runnable(struct arena *arena, const struct items *items,
+                                  const struct decide_options *o, struct decide_way *out) {
+    struct decide_options one = *o, two = *o;
+    struct decide_way pair;
+    one.one_program = one.placement.prompts_in_place = true;
+    two.placement.prompts_in_place = false;
+    TRY(decide_granularity(arena, items, &one, out));
+    if (o->n_slots == 0 || !may_have_two(items, o)) return ATS_OK;
+    TRY(decide_granularity(arena, items, &two, &pair));
+    prefer(arena, items, &two, out, &pair);
+    return ATS_OK;
+}
+
+ats_status decide(struct arena *arena, const struct items *items, const struct decide_options *o,
+                  struct decide_way *out) {
+    if (o->runnable) return decide_runnable(arena, items, o, out);
+    return decide_granularity(arena, items, o, out);
 }

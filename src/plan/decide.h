@@ -21,10 +21,13 @@ struct decide_options {
     int depth;              /* tokens before its decode rounds */
     enum transfer_rule decode_rule, prefill_rule;
     bool stream_caches;
-    /* What an engine runs: one program for all rounds (schedule.h; the placement's prompts in
-     * place, its experts not scattered). What suits decode, what suits prompts, and nothing are
-     * tried; and besides what is placed well, what others do: everything on the CPU, the first and
-     * the last layers. */
+    /* What an executor can run: what is fixed on the host is not streamed either, experts come
+     * whole (schedule.h), one schedule is for all chunks; the placement's experts are not to be
+     * scattered. And besides what is placed well, what others do is tried: everything on the CPU,
+     * the first and the last layers. */
+    bool runnable;
+    /* Of that the same is streamed in decode and in prompts: what suits decode, what suits prompts,
+     * or nothing. Else the better of that and of a schedule for each. */
     bool one_program;
 };
 /* Shards, a prompt of half the context (at most 2048) and DECIDE_ANSWER tokens, rules of labels. */
@@ -39,6 +42,9 @@ struct decide_way {
     struct schedule decode, prefill;
     double prompt_s, prompt_serial_s; /* of the whole prompt */
     double request_s;                 /* the prompt and n_answer decode rounds */
+    /* Where it is runnable: rounds of so many tokens and more stream what `prefill` does, in less
+     * time than what `decode` does would take. 0: every round streams that. */
+    int prompts_from;
 };
 
 /* All ways tried, the one of the shortest request. By shards none whose prompt takes longer than by
@@ -50,6 +56,9 @@ MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
 /* The schedules and times of a way whose slots, chunk and placement are given. */
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w);
+/* The same schedules in other times: of items under load, or after it. */
+void decide_retime(struct arena *arena, const struct items *items, const struct decide_options *o,
+                   struct decide_way *w);
 /* Of one round of a way, of which slots are read: what plan/schedule.h asks for. */
 struct schedule_options decide_schedule_options(const struct decide_options *o,
                                                 const struct decide_way *w, double n_tokens,

@@ -34,10 +34,11 @@ static bool same_placement(const struct items *items, const struct placement *a,
 
 bool redecide_same(const struct items *items, const struct decide_way *a,
                    const struct decide_way *b) {
-    const struct schedule *x = &a->decode, *y = &b->decode;
+    bool two = a->prompts_from > 0;
     return a->n_slots == b->n_slots && fabs(a->slot_bytes - b->slot_bytes) < 1 &&
-           same_placement(items, a->placement, b->placement) && x->problem.n == y->problem.n &&
-           memcmp(x->transfer.units, y->transfer.units, sizeof(int) * (size_t)x->problem.n) == 0;
+           same_placement(items, a->placement, b->placement) &&
+           schedule_same(&a->decode, &b->decode) && two == (b->prompts_from > 0) &&
+           (!two || schedule_same(&a->prefill, &b->prefill));
 }
 
 void redecide_time(struct arena *arena, const struct items *items,
@@ -81,10 +82,6 @@ struct redecider {
     struct redecision *out;
 };
 
-static struct schedule_options options_of(const struct redecider *r, const struct decide_way *w) {
-    return decide_schedule_options(r->o, w, 1, r->o->depth);
-}
-
 static double price(const struct redecider *r, const struct replan_offer *o) {
     return o->new_s + o->cost_s / r->replan->horizon_rounds;
 }
@@ -106,8 +103,7 @@ static void consider(struct redecider *r, const struct decide_way *way, bool bas
 
 static void consider_base(struct redecider *r) {
     struct decide_way way = *r->base;
-    struct schedule_options so = options_of(r, &way);
-    schedule_retime(r->arena, r->loaded, way.placement, &so, &r->base->decode, &way.decode);
+    decide_retime(r->arena, r->loaded, r->o, &way);
     consider(r, &way, true);
 }
 
@@ -150,8 +146,6 @@ ats_status redecide(struct arena *arena, const struct items *items,
         consider_schedule(&r);
         TRY(consider_anew(&r));
     }
-    struct decide_way chosen = out->way;
-    struct schedule_options so = options_of(&r, &chosen);
-    schedule_retime(arena, items, chosen.placement, &so, &chosen.decode, &out->way.decode);
+    decide_retime(arena, items, options, &out->way);
     return ATS_OK;
 }

@@ -15,7 +15,7 @@ double redecide_move_s(struct arena *arena, const struct items *items, const str
 
 struct redecision {
     struct replan_offer offer;
-    struct decide_way way; /* `decode` timed by the profile, as in the ways given */
+    struct decide_way way; /* timed by the profile, as the ways given are */
     bool moves;            /* shards, not only what is streamed */
 };
 
@@ -42,6 +42,7 @@ void redecide_time(struct arena *arena, const struct items *items,
 void redecide_alone(const struct decide_way *way, double alone_s[N_LOAD_RESOURCES]);
 void redecide_busy(const struct decide_way *way, const struct timeline_result *result,
                    double busy_s[N_LOAD_RESOURCES]);
-/* The same placement, and the same streamed. */
+/* The same placement, and the same streamed, in decode and, if they have two programs, in prompts.
+ */
 bool redecide_same(const struct items *items, const struct decide_way *a,
                    const struct decide_way *b);

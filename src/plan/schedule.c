@@ -1,6 +1,7 @@
 #include "plan/schedule.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "plan/placement_internal.h"
 
@@ -83,7 +84,7 @@ static bool can_stream(const struct chain *c, int first, int n) {
         const struct item *item = &c->items->items[i];
         if (item->kv_bytes > 0 && !c->o->stream_caches) return false;
         if (c->o->fixed && c->o->fixed[i] != PLACEMENT_FREE) return false;
-        if (c->o->one_program && item->n_experts > 0) return false;
+        if (c->o->keep_experts && item->n_experts > 0) return false;
     }
     return true;
 }
@@ -341,7 +342,8 @@ static void pose(struct arena *arena, const struct items *items, const struct pl
                                  .cpu_speed_gpu = f->cpu_speed_gpu,
                                  .gpu_speed_cpu = f->gpu_speed_cpu};
     m.end_s = items_down_time(items, o->n_rows, items->blocks[items->n_blocks - 1].exit_width);
-    *out = (struct schedule){.problem = {c->out, c->n, m, o->periodic}, .entries = c->entries};
+    *out = (struct schedule){
+        .problem = {c->out, c->n, m, o->periodic}, .entries = c->entries, .pieces = pieces};
 }
 
 /* What follows from what was decided. */
@@ -366,7 +368,7 @@ void schedule_retime(struct arena *arena, const struct items *items, const struc
                      const struct schedule_options *o, const struct schedule *from,
                      struct schedule *out) {
     struct chain c;
-    pose(arena, items, p, o, false, &c, out);
+    pose(arena, items, p, o, from->pieces, &c, out);
     REQUIRE(c.n == from->problem.n);
     out->transfer = from->transfer;
     transfer_evaluate(arena, &out->problem, from->transfer.units, &out->transfer.result, NULL);
@@ -376,12 +378,17 @@ void schedule_retime(struct arena *arena, const struct items *items, const struc
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
                     const struct schedule_options *o, struct schedule *out) {
     solve(arena, items, p, o, false, out);
-    if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->one_program ||
+    if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->keep_blocks ||
         o->n_tokens < MANY_TOKENS)
         return;
     struct schedule pieces;
     solve(arena, items, p, o, true, &pieces);
     if (pieces.transfer.result.round_s < out->transfer.result.round_s) *out = pieces;
+}
+
+bool schedule_same(const struct schedule *a, const struct schedule *b) {
+    return a->pieces == b->pieces && a->problem.n == b->problem.n &&
+           memcmp(a->transfer.units, b->transfer.units, sizeof(int) * (size_t)a->problem.n) == 0;
 }
 
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans) {

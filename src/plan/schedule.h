@@ -22,9 +22,10 @@ struct schedule_options {
     /* Caches of the host are copied with the weights, and what a round adds comes back. Else a
      * host's attention stays there, and so do the units of a divided block that has one. */
     bool stream_caches;
-    /* What is streamed is so in every round, of one token or of many, as a plan's parts are: never
-     * item by item where blocks are, and no experts, all of which would come each time. */
-    bool one_program;
+    /* Experts of the host stay there; and no round is tried item by item where blocks are streamed.
+     * For what is streamed in every round alike, of one token or of many: all experts would come
+     * each time. */
+    bool keep_experts, keep_blocks;
     /* Experts that are streamed come all, not just those that the round chose: what an executor can
      * do whose copies are made before it knows them. */
     bool whole_experts;
@@ -45,6 +46,7 @@ struct schedule {
     struct transfer_problem problem; /* items (n) of the chain */
     struct schedule_entry *entries;  /* (n) */
     struct transfer_schedule transfer;
+    bool pieces;           /* blocks stand item by item in the chain (by_units) */
     double copied_bytes;   /* by the copy engine in a round */
     double crossing_bytes; /* activations, both ways */
     /* Every host weight copied before the device uses it, nothing at once: what engines without a
@@ -55,16 +57,26 @@ struct schedule {
 /* Everything in the arena; items and the placement are borrowed. */
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
                     const struct schedule_options *options, struct schedule *out);
-/* The schedule `from` carried out by items that are timed otherwise (load.h): solved with the same
- * placement and options, and not in pieces (rounds below 32 tokens are not). */
+/* The schedule `from` carried out by items that are timed otherwise (load.h), or in rounds of other
+ * tokens, rows and depth: solved with the same placement and, but for these, the same options. */
 void schedule_retime(struct arena *arena, const struct items *items, const struct placement *p,
                      const struct schedule_options *options, const struct schedule *from,
                      struct schedule *out);
+/* Of one placement: is the same streamed? */
+bool schedule_same(const struct schedule *a, const struct schedule *b);
 /* The placement as a plan, with what the schedule streams (of weights: no caches), each entry in
  * one lot, or in pieces if it is larger than slots (slot_bytes; 0: none is). As placement_plan
  * otherwise; the placement's experts are not scattered. */
 struct plan *schedule_plan(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule *s, int n_slots,
+                           double slot_bytes, int n_devices, int cpu, int gpu);
+/* Pieces of an entry in either plan of a pair, at most: together they cut an operator. */
+enum { SCHEDULE_PAIR_PIECES = PLAN_MAX_PARTS / 2 - 2 };
+/* Two schedules of the placement as a plan and its partner for rounds of prompts_from tokens and
+ * more (plan.h), which plan_check_pair accepts: what lies on the host is cut where either cuts. */
+struct plan *schedule_pair(struct arena *arena, const struct items *items,
+                           const struct placement *p, const struct schedule *decode,
+                           const struct schedule *prompts, int prompts_from, int n_slots,
                            double slot_bytes, int n_devices, int cpu, int gpu);
 /* The spans (n of the chain) of the schedule's round. */
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans);

@@ -145,7 +145,7 @@ static ats_status make_items(struct planner *p, const ats_engine *e) {
 static void set_options(struct planner *p, const ats_engine *e) {
     struct decide_options *o = &p->base;
     *o = decide_options_default(e->options.n_ctx, 0);
-    o->one_program = o->placement.prompts_in_place = true;
+    o->runnable = o->one_program = o->placement.prompts_in_place = true;
     o->n_batch = e->options.n_batch;
     o->placement.prefill_tokens = min_int(o->n_batch, o->n_prompt);
     o->placement.prompt_tokens = (double)o->n_prompt / o->n_answer;

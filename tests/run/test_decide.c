@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "model/shape.h"
 #include "plan/decide.h"
+#include "run/rehearse.h"
 #include "support.h"
 
 static const char *const shapes[] = {"qwen3-14b", "qwen3-30b-a3b", "gpt-oss-20b"};
@@ -40,7 +41,7 @@ static void open_problem(struct problem *p, const char *shape, const char *machi
     for (int i = 0; i < p->items->n_items; i++)
         p->fixed[i] = PLACEMENT_FREE;
     p->o = decide_options_default(N_CTX, share * (double)p->machine->usable_bytes);
-    p->o.one_program = p->o.placement.prompts_in_place = true;
+    p->o.runnable = p->o.one_program = true;
     p->o.n_batch = 512;
     if (p->machine->shared) p->o.n_slots = 0;
     p->o.placement.fixed = p->fixed;
@@ -141,6 +142,94 @@ static void no_slower_than_layers_or_the_cpu_alone(void **state) {
     assert_true(n_streaming >= 2);
 }
 
+/* ---- a schedule for decode, and one for prompts ---- */
+
+/* Either plan by itself, as the executor carries it out. */
+static void expect_executed(struct problem *p, const struct plan *plan, int n_tokens, int depth,
+                            double want_s) {
+    struct rehearsal r;
+    struct rehearsal_options o = rehearsal_options_default(p->model->graph, n_tokens, depth, N_CTX);
+    TEST_OK(rehearse(p->model, p->items, plan, &o, &r));
+    if (!(fabs(r.round_s / want_s - 1) <= 0.05))
+        fail_msg("%d tokens: predicted %.3f ms, executed %.3f ms", n_tokens, 1e3 * want_s,
+                 1e3 * r.round_s);
+}
+
+static void expect_pieces_fit(const struct problem *p, const struct plan *plan,
+                              const struct decide_way *w) {
+    for (int i = 0; i < plan->n_parts; i++)
+        if (plan->parts[i].streamed)
+            assert_true((double)plan_part_bytes(p->model->graph, &plan->parts[i]) <=
+                        1.1 * w->slot_bytes);
+}
+
+static struct plan *pair_of(struct problem *p, const struct decide_way *w, int cpu, int gpu) {
+    struct plan *plan = schedule_pair(&p->arena, p->items, w->placement, &w->decode, &w->prefill,
+                                      w->prompts_from, w->n_slots, w->slot_bytes, 2, cpu, gpu);
+    TEST_OK(plan_check_pair(p->model->graph, plan, plan->prompts, 1, 1U << gpu, 1U << cpu));
+    assert_int_equal(plan->prompts_from, w->prompts_from);
+    assert_null(plan->prompts->prompts);
+    return plan;
+}
+
+/* Rounds of so many tokens and more are faster by what prompts stream, by themselves. */
+static void expect_border(struct problem *p, const struct decide_way *w) {
+    for (size_t i = 1; i < COUNT_OF(profile_tokens); i++) {
+        int n = profile_tokens[i];
+        if (n < w->prompts_from || n > w->n_batch) continue;
+        struct schedule_options o = decide_schedule_options(&p->o, w, n, p->o.depth);
+        struct schedule decode, chunk;
+        schedule_retime(&p->arena, p->items, w->placement, &o, &w->decode, &decode);
+        o.periodic = false;
+        schedule_retime(&p->arena, p->items, w->placement, &o, &w->prefill, &chunk);
+        assert_true(chunk.transfer.result.round_s < decode.transfer.result.round_s);
+    }
+}
+
+static int n_pairs;
+
+static void check_pair(const char *shape, const char *machine, double share) {
+    struct problem p;
+    struct decide_way one, w;
+    open_problem(&p, shape, machine, share);
+    TEST_OK(decide(&p.arena, p.items, &p.o, &one));
+    assert_int_equal(one.prompts_from, 0);
+    p.o.one_program = false;
+    TEST_OK(decide(&p.arena, p.items, &p.o, &w));
+    assert_true(w.request_s <= one.request_s);
+    assert_true((double)w.placement->gpu_bytes + w.work_bytes + w.n_slots * w.slot_bytes <=
+                p.o.device_bytes);
+    print_message("%s on %s: prompts %.0f tok/s instead of %.0f, decode %.2f (%.2f); from %d\n",
+                  shape, machine, p.o.n_prompt / w.prompt_s, p.o.n_prompt / one.prompt_s,
+                  1 / w.decode.transfer.result.round_s, 1 / one.decode.transfer.result.round_s,
+                  w.prompts_from);
+    if (w.prompts_from > 0) {
+        assert_true(w.prompts_from > 1 && w.prompts_from <= w.n_batch);
+        const struct plan *plan = pair_of(&p, &w, 0, 1);
+        pair_of(&p, &w, 1, 0);
+        expect_pieces_fit(&p, plan, &w);
+        expect_pieces_fit(&p, plan->prompts, &w);
+        expect_border(&p, &w);
+        const int depth = (p.o.n_prompt - w.n_batch) / 2;
+        struct schedule_options o = decide_schedule_options(&p.o, &w, w.n_batch, depth);
+        struct schedule chunk;
+        schedule_retime(&p.arena, p.items, w.placement, &o, &w.prefill, &chunk);
+        expect_executed(&p, plan, 1, p.o.depth, w.decode.transfer.result.round_s);
+        expect_executed(&p, plan->prompts, w.n_batch, depth, chunk.transfer.result.round_s);
+        n_pairs++;
+    }
+    close_problem(&p);
+}
+
+static void prompts_may_stream_what_decode_computes_in_place(void **state) {
+    (void)state;
+    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+        check_pair(shapes[s], machines[0], 1);
+    for (size_t m = 2; m < COUNT_OF(machines); m++)
+        check_pair(shapes[0], machines[m], 1);
+    assert_true(n_pairs >= 4);
+}
+
 static void what_is_fixed_stays(void **state) {
     (void)state;
     struct problem p;
@@ -158,6 +247,11 @@ static void what_is_fixed_stays(void **state) {
         assert_int_equal(part->device, i % 2);
         assert_false(part->streamed); /* the CPU computes what it was told to have */
     }
+    p.o.one_program = false;
+    TEST_OK(decide(&p.arena, items, &p.o, &w));
+    plan = w.prompts_from > 0 ? pair_of(&p, &w, 0, 1)->prompts : plan_of(&p, &w, 0, 1);
+    for (int i = 0; i < items->n_items; i += 3)
+        assert_false(plan->parts[plan->first[items->items[i].op]].streamed);
     p.o.device_bytes = 1e6;
     TEST_STATUS(decide(&p.arena, items, &p.o, &w), ATS_BAD_ARGUMENT);
     close_problem(&p);
@@ -166,6 +260,7 @@ static void what_is_fixed_stays(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_slower_than_layers_or_the_cpu_alone),
+        cmocka_unit_test(prompts_may_stream_what_decode_computes_in_place),
         cmocka_unit_test(what_is_fixed_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
