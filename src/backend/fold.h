@@ -43,23 +43,37 @@ static inline bool fold_spares(const struct backend_limits *l, const struct step
            !spans_meet(l, &s->out, s->rows, in, s->in_rows);
 }
 
-/* A sum of a product, which nobody else reads, and of an older value. */
-static inline bool fold_sum(const struct backend_limits *l, const struct step *m,
-                            const struct step *s) {
-    int at = fold_input(m, s);
-    return at >= 0 && s->n_in == 2 && m->n_readers == 1 && fold_spares(l, s, &m->in[0], false) &&
-           fold_spares(l, s, &s->in[1 - at], true);
+/* May s, whose input `at` is what `first` makes, write before others have read? */
+static inline bool fold_order(const struct backend_limits *l, const struct step *first,
+                              const struct step *s, int at) {
+    const bool product = step_is(first, OP_MATMUL), norm = step_is(s, OP_NORM);
+    bool fits = true;
+    for (int i = 0; i < first->n_in; i++) {
+        fits = fits && fold_spares(l, s, &first->in[i], !product && !norm);
+        if (norm) fits = fits && fold_spares(l, first, &first->in[i], true);
+    }
+    for (int i = 0; i < s->n_in; i++)
+        if (i != at)
+            fits = fits &&
+                   fold_spares(l, s, &s->in[i], !(step_is(s, OP_GATED) && s->op->p.gated.one_gate));
+    return fits && !(norm && spans_meet(l, &s->out, s->rows, &first->out, first->rows));
 }
 
-/* Are steps[1] and steps[0] of kinds that fold, and are they so that they can be? */
+/* Is steps[1] computed with steps[0]? What stands between them is in local memory; a sum is one of
+ * two values, or before a norm of three. */
 static inline bool steps_fold(const struct backend_limits *l, const struct step *steps,
                               int n_steps) {
     const struct step *first = steps, *s = steps + 1;
     if (n_steps < 2 || first->kind == STEP_COPY || s->kind == STEP_COPY) return false;
     enum op_kind of_first = first->kind == STEP_SUM ? OP_ADD : first->op->kind;
-    enum op_kind of_second = s->kind == STEP_SUM ? OP_ADD : s->op->kind;
-    if (!op_kinds_fold(of_first, of_second) || first->out.space != SPACE_LOCAL) return false;
-    if (first->rows != first->in_rows || s->in_rows != first->rows || s->rows != first->rows)
+    enum op_kind kind = s->kind == STEP_SUM ? OP_ADD : s->op->kind;
+    const int at = fold_input(first, s);
+    if (at < 0 || !op_folds(of_first, kind, s->op, at)) return false;
+    if (first->out.space != SPACE_LOCAL || s->in_rows != first->rows || s->rows != first->rows ||
+        first->in_rows != first->rows)
         return false;
-    return fold_sum(l, first, s);
+    if (first->n_readers != 1 && !op_fold_keeps(kind)) return false;
+    if (kind == OP_ADD && s->n_in != 2) return false;
+    if (of_first == OP_ADD && (first->n_in < 2 || first->n_in > 3)) return false;
+    return fold_order(l, first, s, at);
 }

@@ -71,7 +71,7 @@ struct mixer {
     int layer, h;
     int n_keys, n_values; /* channels of q and of k; of v and of the gate */
     int q, k, v, z;       /* values */
-    int a, beta;
+    int a, beta, ba;      /* ba: both in one, or -1 */
 };
 
 static int product(struct mixer *x, int weight) {
@@ -88,12 +88,10 @@ static int slice(struct mixer *x, int in, int group, int first, int n) {
 static ats_status add_gates(struct mixer *x) {
     const struct delta_params *p = &x->m->delta;
     int alpha, beta, n_embd = x->b->hp.n_embd;
+    x->ba = -1;
     if (bind_has(x->b, "blk.%d.ssm_ba.weight", x->layer)) {
-        const int group = p->n_heads / p->n_key_heads;
         TRY(bind_matrix(x->b, 2 * p->n_heads, n_embd, &beta, "blk.%d.ssm_ba.weight", x->layer));
-        int ba = product(x, beta);
-        x->beta = slice(x, ba, 2 * group, 0, group);
-        x->a = slice(x, ba, 2 * group, group, group);
+        x->ba = product(x, beta);
         return ATS_OK;
     }
     TRY(bind_matrix(x->b, p->n_heads, n_embd, &alpha, "blk.%d.ssm_alpha.weight", x->layer));
@@ -101,6 +99,14 @@ static ats_status add_gates(struct mixer *x) {
     x->a = product(x, alpha);
     x->beta = product(x, beta);
     return ATS_OK;
+}
+
+/* Where they are wanted: nothing waits for them by itself. */
+static void split_gates(struct mixer *x) {
+    const int group = x->m->delta.n_heads / x->m->delta.n_key_heads;
+    if (x->ba < 0) return;
+    x->beta = slice(x, x->ba, 2 * group, 0, group);
+    x->a = slice(x, x->ba, 2 * group, group, group);
 }
 
 /* Older files: for each key head the rows of q, k, and its value heads' v and gates. */
@@ -172,6 +178,7 @@ static ats_status add_delta_net(struct binding *b, const struct qwen35 *m, int l
     TRY(convolve(&x, 0, x.n_keys, &x.q));
     TRY(convolve(&x, x.n_keys, x.n_keys, &x.k));
     TRY(convolve(&x, 2 * x.n_keys, x.n_values, &x.v));
+    split_gates(&x);
     TRY(add_heads(&x, out));
     *out = graph_matmul(b->builder, *out, w, -1, bind_math(b, w));
     graph_block_end(b->builder);

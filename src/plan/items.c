@@ -264,15 +264,27 @@ static void count_readers(struct maker *m) {
             m->n_readers[m->g->ops[i].in[k]]++;
 }
 
-/* As backend/fold.h has it of steps: the one before it makes an input, for it alone. */
+/* As backend/fold.h has it of steps. */
 static bool folds(const struct maker *m, int op_index) {
     const struct graph_op *op = &m->g->ops[op_index], *before = op - 1;
     int at = -1, n = 0;
-    if (m->o->no_fusion || op_index == 0 || m->out->folds[op_index - 1]) return false;
+    if (m->o->no_fusion || op_index == 0) return false;
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] == before->out) at = i, n++;
-    if (n != 1 || !op_kinds_fold(before->kind, op->kind)) return false;
-    return m->n_readers[op->in[at]] == 1;
+    if (n != 1 || !op_folds(before->kind, op->kind, op, at)) return false;
+    return m->n_readers[op->in[at]] == 1 || op_fold_keeps(op->kind);
+}
+
+/* A sum that is folded into a product is so where that is whole, else into the norm behind it. */
+static void note_fold(struct maker *m, int op_index) {
+    struct items *out = m->out;
+    bool *has_sum = out->n_items > 0 ? &out->items[out->n_items - 1].has_sum : NULL;
+    if (!folds(m, op_index)) return;
+    if (!out->folds[op_index - 1])
+        out->folds[op_index] = true;
+    else if (m->g->ops[op_index].kind == OP_NORM)
+        *has_sum = false;
+    if (m->g->ops[op_index].kind == OP_ADD) *has_sum = out->folds[op_index];
 }
 
 /* Backends wait only where an operator reads what another has made since the last wait. */
@@ -283,9 +295,7 @@ static void note_wait(struct maker *m, int op_index) {
     for (int i = 0; i < op->n_in; i++)
         *wait = *wait || m->g->values[op->in[i]].producer >= m->first_op;
     if (*wait) m->first_op = op_index;
-    m->out->folds[op_index] = folds(m, op_index);
-    if (m->out->folds[op_index] && op->kind == OP_ADD)
-        m->out->items[m->out->n_items - 1].has_sum = true;
+    note_fold(m, op_index);
 }
 
 static bool block_divisible(const struct maker *m, int graph_block) {

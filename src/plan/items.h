@@ -40,7 +40,7 @@ struct item {
     int quanta;                          /* each tensor and cache rounded up to the grid */
     int n_small;                         /* operators without a home that come just before it */
     int n_starts;    /* of those and itself that are waited for, items_start_time */
-    bool has_sum;    /* the sum that follows starts with it, unless it is divided */
+    bool has_sum;    /* a sum starts with it that, where it is divided, starts by itself */
     bool rows;       /* works on the rows that are wanted, not on tokens */
     int span;        /* keys that an attention sees at most; 0: all */
     bool from_entry; /* needs what enters the block */
@@ -73,7 +73,7 @@ struct items {
     int total_quanta;
     double repeat_rate;
     bool *waits; /* (operators of the graph) reads what was made since the last that waits */
-    bool *folds; /* (the same) is computed with the one before it, where that is whole */
+    bool *folds; /* (the same) is computed with the one before it: has no start */
     double slow[N_SIDES]; /* times are the profile's times these: 1; load.h has others */
 };
 

@@ -28,6 +28,9 @@ static const uint32_t embed_raw_words[] =
 static const uint32_t norm_words[] =
 #include "norm.inc"
     ;
+static const uint32_t norm_sum_words[] =
+#include "norm_sum.inc"
+    ;
 static const uint32_t product_words[] =
 #include "product.inc"
     ;
@@ -173,7 +176,9 @@ ats_status vk_pipelines_open(struct vulkan *v) {
 }
 
 const struct vk_layout *vk_layout_of(const struct vulkan *v, enum vk_shader shader) {
-    return shader == SHADER_DELTA || shader == SHADER_DELTA_ADDRESS ? &v->wide_layout : &v->layout;
+    bool wide =
+        shader == SHADER_DELTA || shader == SHADER_DELTA_ADDRESS || shader == SHADER_NORM_SUM;
+    return wide ? &v->wide_layout : &v->layout;
 }
 
 uint64_t vk_shaders_hash(uint64_t (*hash)(uint64_t, const void *, size_t)) {

@@ -307,15 +307,28 @@ static ats_status add_attention(struct vk_builder *b, const struct step *s) {
 
 /* ---- light steps ---- */
 
-static ats_status add_norm(struct vk_builder *b, const struct step *s) {
+/* What a step reads and writes column by column. */
+static void note_columns(struct vk_builder *b, const struct step *s) {
+    const bool one = step_is(s, OP_GATED) && s->op->p.gated.one_gate;
+    for (int i = 0; i < s->n_in; i++)
+        vk_note_exchange(b, &s->in[i], one && i == 0 ? 0 : s->begin, one && i == 0 ? 1 : s->end,
+                         s->in_rows, false);
+    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+}
+
+/* The sum before it, or the activation behind it, may be folded in: sum, gated or NULL. */
+static ats_status add_norm(struct vk_builder *b, const struct step *s, const struct step *sum,
+                           const struct step *gated) {
+    const struct step *last = gated ? gated : s;
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view = {.word = 0};
     int group = s->op->p.norm.group;
+    bool three = sum && sum->n_in > 2;
     vk_push_int(d, s->rows);
     vk_push_int(d, s->begin);
     vk_push_int(d, group);
-    TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
-    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    TRY(vk_bind_span(b, d, 2, sum ? &sum->in[0] : &s->in[0], s->in_rows, false));
+    TRY(vk_bind_span(b, d, 3, &last->out, s->rows, true));
     if (s->weight) {
         TRY(vk_vector_view(b->v, s->weight, &view));
         vk_bind(d, 1, view, false);
@@ -323,11 +336,21 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, view.word);
     vk_push_float(d, s->op->p.norm.eps);
     vk_push_float(d, s->op->p.norm.scale);
-    vk_note_exchange(b, &s->in[0], s->begin, s->end, s->in_rows, false);
-    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, s->weight != NULL,
-                                                 s->op->p.norm.scale > 0};
-    return vk_finish(b, d, SHADER_NORM, constants, (s->end - s->begin) / group, s->rows, 1);
+    if (sum) {
+        TRY(vk_bind_span(b, d, 4, &sum->in[1], s->rows, false));
+        TRY(vk_bind_span(b, d, 5, &sum->out, s->rows, true));
+        if (three) TRY(vk_bind_span(b, d, 6, &sum->in[2], s->rows, false));
+    } else if (gated) {
+        TRY(vk_bind_span(b, d, 4, &gated->in[0], s->rows, false));
+    }
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes,
+                                                 b->v->lanes,
+                                                 s->weight != NULL,
+                                                 s->op->p.norm.scale > 0,
+                                                 gated ? (int32_t)gated->op->p.gated.act + 1 : 0,
+                                                 three};
+    return vk_finish(b, d, sum ? SHADER_NORM_SUM : SHADER_NORM, constants,
+                     (s->end - s->begin) / group, s->rows, 1);
 }
 
 static ats_status add_rope(struct vk_builder *b, const struct step *s) {
@@ -403,40 +426,62 @@ static ats_status add_rows(struct vk_builder *b, const struct step *s) {
     return ATS_OK;
 }
 
-/* out = f(x, y) column by column; form and one are the shader's own constants. */
-static ats_status add_pair(struct vk_builder *b, const struct step *s, enum vk_shader shader,
-                           const struct span *x, const struct span *y, int form, bool one) {
+/* out = f(x, y, z) column by column, z NULL: there is none; constants from the second on. */
+static ats_status add_columns(struct vk_builder *b, const struct step *s, enum vk_shader shader,
+                              const struct span *const in[3], const struct span *out,
+                              const int32_t constants[VK_MAX_CONSTANTS]) {
     struct vk_dispatch *d = vk_start(b);
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
-    TRY(vk_bind_span(b, d, 1, x, s->in_rows, false));
-    TRY(vk_bind_span(b, d, 2, y, s->in_rows, false));
-    TRY(vk_bind_span(b, d, 3, &s->out, s->rows, true));
+    TRY(vk_bind_span(b, d, 1, in[0], s->in_rows, false));
+    TRY(vk_bind_span(b, d, 2, in[1], s->in_rows, false));
+    TRY(vk_bind_span(b, d, 3, out, s->rows, true));
+    if (in[2]) TRY(vk_bind_span(b, d, 4, in[2], s->in_rows, false));
     const int lanes = b->v->lanes;
-    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, form, one};
     return vk_finish(b, d, shader, constants, vk_groups_of(s->end - s->begin, lanes), s->rows, 1);
 }
 
-static void note_sum(struct vk_builder *b, const struct step *s) {
-    for (int i = 0; i < s->n_in; i++)
-        vk_note_exchange(b, &s->in[i], s->begin, s->end, s->in_rows, false);
-    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-}
-
+/* Left to right, two more at a time. */
 static ats_status add_sum(struct vk_builder *b, const struct step *s) {
     if (s->n_in == 1) return add_copy(b, s);
-    for (int i = 1; i < s->n_in; i++)
-        TRY(add_pair(b, s, SHADER_ADD, i == 1 ? &s->in[0] : &s->out, &s->in[i], 0, false));
-    note_sum(b, s);
+    for (int i = 1; i < s->n_in; i += 2) {
+        const bool three = i + 1 < s->n_in;
+        const struct span *const in[3] = {i == 1 ? &s->in[0] : &s->out, &s->in[i],
+                                          three ? &s->in[i + 1] : NULL};
+        const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, three};
+        TRY(add_columns(b, s, SHADER_ADD, in, &s->out, constants));
+    }
+    note_columns(b, s);
     return ATS_OK;
 }
 
-static ats_status add_gated(struct vk_builder *b, const struct step *s) {
-    const bool one = s->op->p.gated.one_gate;
-    vk_note_exchange(b, &s->in[0], one ? 0 : s->begin, one ? 1 : s->end, s->in_rows, false);
-    vk_note_exchange(b, &s->in[1], s->begin, s->end, s->in_rows, false);
-    vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return add_pair(b, s, SHADER_GATED, &s->in[0], &s->in[1], (int)s->op->p.gated.act, one);
+/* outer: another one behind it, with one gate, or NULL. */
+static ats_status add_gated(struct vk_builder *b, const struct step *s, const struct step *outer) {
+    const struct span *const in[3] = {&s->in[0], &s->in[1], outer ? &outer->in[0] : NULL};
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, (int32_t)s->op->p.gated.act,
+                                                 s->op->p.gated.one_gate,
+                                                 outer ? (int32_t)outer->op->p.gated.act + 1 : 0};
+    return add_columns(b, s, SHADER_GATED, in, outer ? &outer->out : &s->out, constants);
+}
+
+/* Steps that backend/fold.h lets be one; what stands between them is in local memory. */
+static ats_status add_folded(struct vk_builder *b, const struct step *s) {
+    const struct step *last = s + 1;
+    b->v->n_folds++;
+    note_columns(b, last);
+    if (step_is(s, OP_MATMUL)) {
+        TRY(add_product(b, s, last));
+    } else {
+        note_columns(b, s);
+        if (s->kind == STEP_SUM)
+            TRY(add_norm(b, last, s, NULL));
+        else if (s->op->kind == OP_NORM)
+            TRY(add_norm(b, s, NULL, last));
+        else
+            TRY(add_gated(b, s, last));
+    }
+    b->rounded = NULL; /* as after any other step */
+    return ATS_OK;
 }
 
 static ats_status add_lines(struct vk_builder *b, const struct step *s) {
@@ -448,13 +493,15 @@ static ats_status add_lines(struct vk_builder *b, const struct step *s) {
     case OP_EMBED:
         return add_embed(b, s);
     case OP_NORM:
-        return add_norm(b, s);
+        note_columns(b, s);
+        return add_norm(b, s, NULL, NULL);
     case OP_ROPE:
         return add_rope(b, s);
     case OP_ATTENTION:
         return add_attention(b, s);
     case OP_GATED:
-        return add_gated(b, s);
+        note_columns(b, s);
+        return add_gated(b, s, NULL);
     case OP_ROWS:
         return add_rows(b, s);
     case OP_SLICE:
@@ -489,20 +536,21 @@ static ats_status step_lines(const struct vk_builder *b, const struct step *s, i
     return ATS_OK;
 }
 
+static bool can_fold(const struct vk_builder *b, const struct step *s, int n_steps) {
+    if (b->v->no_fold || !steps_fold(&b->v->limits, s, n_steps)) return false;
+    return s->kind == STEP_OP || vk_has_wide_layout(b->v);
+}
+
 ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps, int *used) {
     *used = 1;
     if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
     int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most, most_sum = 0;
     TRY(step_lines(b, s, &most));
-    const bool folds = !b->v->no_fold && most >= n && steps_fold(&b->v->limits, s, n_steps);
+    const bool folds = most >= n && can_fold(b, s, n_steps);
     if (folds) TRY(step_lines(b, s + 1, &most_sum));
     if (folds && most_sum >= n) {
         *used = 2;
-        b->v->n_folds++;
-        TRY(add_product(b, s, s + 1));
-        note_sum(b, s + 1);
-        b->rounded = NULL; /* as after any other step */
-        return ATS_OK;
+        return add_folded(b, s);
     }
     if (most >= n) return add_lines(b, s);
     if (b->variant == VARIANT_ONE) n = most = 1;

@@ -20,7 +20,7 @@
 enum {
     VK_MAX_GPUS = 16,
     VK_BINDINGS = 6,      /* that most shaders have; */
-    VK_MAX_BINDINGS = 10, /* those of a delta rule */
+    VK_MAX_BINDINGS = 10, /* those of a delta rule, and more than a norm with a sum has */
     VK_MAX_PUSH = 24,     /* words of push constants; every device has room for 32 */
     VK_MAX_GRIDS = 4096,
     VK_MAX_ROPES = 8,
@@ -80,7 +80,7 @@ uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? "vram" makes a device an integrated one. Beside features:
  * "barriers" between dispatches and "first-barriers" between segments, "arrivals" of copies and
  * "releases" of their slots, for the tests that their loss is noticed; "ahead": nothing is
- * submitted before what it waits for; "fold": sums are not folded into products. */
+ * submitted before what it waits for; "fold": no step is computed with the one before it. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
@@ -140,6 +140,7 @@ struct backend_state {
     X(EMBED, embed)                                                                                \
     X(EMBED_RAW, embed_raw)                                                                        \
     X(NORM, norm)                                                                                  \
+    X(NORM_SUM, norm_sum)                                                                          \
     X(PRODUCT, product)                                                                            \
     X(PRODUCT_Q8, product_q8)                                                                      \
     X(PRODUCT_Q8_IDOT, product_q8_idot)                                                            \
@@ -363,7 +364,7 @@ struct vulkan {
     struct vk_grid grids[VK_MAX_GRIDS];
     int n_grids;
     int n_windows; /* dispatches of some lines of a value only, for tests; */
-    int n_folds;   /* sums folded into products, likewise */
+    int n_folds;   /* steps computed with the one before, likewise */
     int n_parts;   /* beyond the first of weights, for tests */
     struct vk_rope {
         int n_rot;
