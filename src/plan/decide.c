@@ -51,6 +51,7 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
                                      .keep_blocks = o->one_program,
                                      .whole_experts = o->runnable,
                                      .fixed = o->runnable ? o->placement.fixed : NULL,
+                                     .given = o->given,
                                      .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
 }
 
@@ -97,7 +98,7 @@ static void time_one_program(struct arena *arena, const struct items *items,
     struct schedule_options decode = decide_schedule_options(o, w, 1, o->depth), nothing = decode;
     struct schedule_options prompt = middle_chunk(o, w);
     struct schedule given[3];
-    int n = w->n_slots > 0 ? 3 : 1;
+    int n = w->n_slots > 0 && !o->given ? 3 : 1;
     struct decide_way best = *w;
     nothing.rule = TRANSFER_NONE;
     schedule_solve(arena, items, w->placement, &nothing, &given[0]);

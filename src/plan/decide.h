@@ -29,6 +29,7 @@ struct decide_options {
     /* Of that the same is streamed in decode and in prompts: what suits decode, what suits prompts,
      * or nothing. Else the better of that and of a schedule for each. */
     bool one_program;
+    const struct schedule_given *given; /* of decide_time: what a plan streams, schedule.h; NULL */
 };
 /* Shards, a prompt of half the context (at most 2048) and DECIDE_ANSWER tokens, rules of labels. */
 struct decide_options decide_options_default(int n_ctx, double device_bytes);

@@ -74,6 +74,7 @@ struct reader {
     const struct plan *plan;
     int cpu, gpu;
     struct placement *out;
+    int64_t first_on_gpu, first_each; /* of the first item of a block that is divided */
 };
 
 static const char *op_name(const struct reader *r, int i) {
@@ -98,17 +99,21 @@ static ats_status read_item(const struct reader *r, int i, int *length, int *on_
     return ATS_OK;
 }
 
+/* All items of a block at the same border, which counts as the nearest unit's: the host packs rows
+ * in groups, but a plan may cut between any two. */
 static ats_status read_divided(struct reader *r, int i, int on_gpu, bool gpu_first) {
     const struct item *item = &r->items->items[i];
     const struct items_block *b = &r->items->blocks[item->block];
     const struct graph_op *op = &r->items->graph->ops[item->op];
     const struct plan_part *part = &r->plan->parts[r->plan->first[item->op]];
     int *units = &r->out->units[item->block], each = op->unit_elements;
-    bool whole_units = b->n_units > 1 && each > 0 && part->axis == op->unit_axis &&
-                       on_gpu % each == 0 && (i == b->first || *units == on_gpu / each);
-    if (!whole_units)
+    bool as_block = b->n_units > 1 && each > 0 && part->axis == op->unit_axis;
+    if (i == b->first) r->first_on_gpu = on_gpu, r->first_each = each;
+    if (i > b->first)
+        as_block = as_block && *units > 0 && on_gpu * r->first_each == r->first_on_gpu * each;
+    if (!as_block)
         return fail(ATS_UNSUPPORTED, "%s is cut by itself, not with its block", op_name(r, i));
-    *units = on_gpu / each;
+    *units = max_int(1, min_int(b->n_units - 1, (on_gpu + each / 2) / each));
     r->out->homes[i] = SIDE_GPU;
     if (item->n_experts == 0) return ATS_OK;
     uint8_t *residents = ARENA_ARRAY(r->arena, uint8_t, item->n_experts);
@@ -120,7 +125,7 @@ static ats_status read_divided(struct reader *r, int i, int on_gpu, bool gpu_fir
 ats_status placement_from_plan(struct arena *arena, const struct items *items,
                                const struct placement_options *options, const struct plan *plan,
                                int cpu, int gpu, struct placement **out) {
-    struct reader r = {arena, items, plan, cpu, gpu, placement_blank(arena, items)};
+    struct reader r = {arena, items, plan, cpu, gpu, placement_blank(arena, items), 0, 0};
     *out = NULL;
     for (int i = 0; i < items->n_items; i++) {
         int length, on_gpu;

@@ -12,6 +12,8 @@
 #define MAX_PIECES     64
 /* Values of the widest kind that live at once. */
 #define LIVE_VALUES 4
+/* Shares of a block's items that differ by less are one. */
+#define SAME_SHARE 1e-9
 
 /* From here on a round may be so much work that whole blocks hide badly behind each other. */
 #define MANY_TOKENS 32
@@ -58,7 +60,7 @@ static bool shared(const struct chain *c) {
 /* Is what is copied of it known only once the round has chosen? */
 static bool chosen_late(const struct chain *c, int i) {
     const struct item *item = &c->items->items[i];
-    if (item->n_experts == 0 || c->o->whole_experts) return false;
+    if (item->n_experts == 0 || c->o->whole_experts || c->o->given) return false;
     double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
                                          c->items->repeat_rate);
     return in_use < ITEMS_MOST_EXPERTS * item->n_experts;
@@ -80,6 +82,7 @@ static void add_copy(const struct chain *c, int i, double share, struct schedule
 
 /* Nothing of the block, or of item i alone, is bound to the host. */
 static bool can_stream(const struct chain *c, int first, int n) {
+    if (c->o->given) return c->o->given[first].share > 0;
     for (int i = first; i < first + n; i++) {
         const struct item *item = &c->items->items[i];
         if (item->kv_bytes > 0 && !c->o->stream_caches) return false;
@@ -256,6 +259,21 @@ static void add_items(struct chain *c, int block, enum timeline_place from) {
     }
 }
 
+/* Is what may be streamed of a block an entry? A given plan's is, where all of its items are
+ * streamed alike: in units, or together. */
+static bool is_entry(const struct chain *c, int block, bool pieces) {
+    const struct items_block *b = &c->items->blocks[block];
+    const struct schedule_given *g = c->o->given;
+    if (b->n == 1) return true;
+    if (!g) return !pieces;
+    bool alike = true, together = g[b->first].lot > 0;
+    for (int i = b->first + 1; i < b->first + b->n; i++) {
+        alike = alike && fabs(g[i].share - g[b->first].share) < SAME_SHARE;
+        together = together && g[i].lot == g[b->first].lot;
+    }
+    return alike && (together || c->p->units[block] > 0 || g[b->first].share < 1);
+}
+
 /* Pieces that the host parts come in. */
 static void set_pieces(struct chain *c) {
     double slot = c->o->slot_bytes;
@@ -276,13 +294,14 @@ static void build(struct arena *arena, const struct items *items, const struct p
         .entries = ARENA_ARRAY(arena, struct schedule_entry, items->n_items)};
     for (int b = 0; b < items->n_blocks; b++) {
         enum timeline_place from = c->n > 0 ? c->out[c->n - 1].base.place : TIMELINE_CPU;
-        if (p->units[b] > 0 && (!pieces || items->blocks[b].n == 1)) {
+        bool entry = is_entry(c, b, pieces);
+        if (p->units[b] > 0 && entry) {
             add_divided(c, b);
             if (p->residents[b]) b = add_beside(c, b) - 1;
         } else if (p->units[b] > 0)
             add_divided_items(c, b);
-        else if (o->by_units && (!pieces || items->blocks[b].n == 1) &&
-                 items->blocks[b].n_units > 1 && all_on(c, b, SIDE_CPU) &&
+        else if ((o->by_units || o->given) && entry && items->blocks[b].n_units > 1 &&
+                 all_on(c, b, SIDE_CPU) &&
                  can_stream(c, items->blocks[b].first, items->blocks[b].n))
             add_host_block(c, b);
         else
@@ -364,6 +383,24 @@ static void solve(struct arena *arena, const struct items *items, const struct p
     sum_up(&c, out);
 }
 
+/* Timed as it is. */
+static void take_given(struct arena *arena, const struct items *items, const struct placement *p,
+                       const struct schedule_options *o, struct schedule *out) {
+    struct chain c;
+    pose(arena, items, p, o, false, &c, out);
+    out->transfer =
+        (struct transfer_schedule){.units = ARENA_ARRAY(arena, int, c.n), .from = TRANSFER_GIVEN};
+    for (int k = 0; k < N_TRANSFER_RULES; k++)
+        out->transfer.proposed_s[k] = HUGE_VAL;
+    for (int i = 0; i < c.n; i++) {
+        double share = o->given[c.entries[i].first].share;
+        if (share > 0 && c.out[i].n_units > 0)
+            out->transfer.units[i] = max_int(1, (int)(share * c.out[i].n_units + 0.5));
+    }
+    transfer_evaluate(arena, &out->problem, out->transfer.units, &out->transfer.result, NULL);
+    sum_up(&c, out);
+}
+
 void schedule_retime(struct arena *arena, const struct items *items, const struct placement *p,
                      const struct schedule_options *o, const struct schedule *from,
                      struct schedule *out) {
@@ -377,6 +414,10 @@ void schedule_retime(struct arena *arena, const struct items *items, const struc
 
 void schedule_solve(struct arena *arena, const struct items *items, const struct placement *p,
                     const struct schedule_options *o, struct schedule *out) {
+    if (o->given) {
+        take_given(arena, items, p, o, out);
+        return;
+    }
     solve(arena, items, p, o, false, out);
     if (!o->by_units || o->n_slots == 0 || o->rule == TRANSFER_NONE || o->keep_blocks ||
         o->n_tokens < MANY_TOKENS)

@@ -9,6 +9,16 @@
 #include "plan/placement.h"
 #include "plan/transfer.h"
 
+/* Rows that the host layout keeps together: units and pieces of what is planned, timed and streamed
+ * are whole groups (the model's row_group). A plan's file may cut between any two rows. */
+enum { PLAN_ROW_GROUP = 16 };
+
+/* What a plan streams of an item's host part. */
+struct schedule_given {
+    double share; /* in units that its block has in common; or all of it */
+    int lot;      /* plan.h, of the first part */
+};
+
 struct schedule_options {
     double n_tokens, n_rows, depth; /* of the round: lines, wanted ones, tokens before it */
     int n_slots;
@@ -30,6 +40,9 @@ struct schedule_options {
      * do whose copies are made before it knows them. */
     bool whole_experts;
     const int *fixed; /* (n_items), as in placement_options: what has a side stays. NULL */
+    /* (n_items) that and nothing else is streamed, whatever the rule, by an executor, whose copies
+     * are known before the round. NULL: it is solved. */
+    const struct schedule_given *given;
     enum transfer_rule rule;
 };
 
@@ -78,6 +91,17 @@ struct plan *schedule_pair(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule *decode,
                            const struct schedule *prompts, int prompts_from, int n_slots,
                            double slot_bytes, int n_devices, int cpu, int gpu);
+/* The other way: what a plan streams beside a placement that was read from it (placement.h), its
+ * slots and the bytes of the largest lot. given: in the arena. Errors: UNSUPPORTED naming the item
+ * of which a part is streamed that is not its block's. */
+struct schedule_streams {
+    const struct schedule_given *given; /* (n_items) */
+    int n_slots;
+    double slot_bytes;
+};
+MUST_CHECK ats_status schedule_read_plan(struct arena *arena, const struct items *items,
+                                         const struct plan *plan, int gpu,
+                                         struct schedule_streams *out);
 /* The spans (n of the chain) of the schedule's round. */
 void schedule_spans(struct arena *arena, const struct schedule *s, struct timeline_span *spans);
 /* Bytes of the largest slot that a placement's chain asks for, at most 256 MiB: what is larger

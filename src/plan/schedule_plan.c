@@ -3,8 +3,6 @@
 
 #include "plan/schedule.h"
 
-#define ROW_GROUP 16 /* rows that stay together where a matrix comes in pieces (packed.h) */
-
 /* What of an item is streamed. */
 struct streamed {
     bool comes;
@@ -71,7 +69,7 @@ static void add_whole(const struct writer *w, int op, int device, const struct s
     struct range r = {.device = device,
                       .axis = axis,
                       .end = op_axis_length(w->items->graph, o, axis),
-                      .step = axis == AXIS_ROWS ? ROW_GROUP : 1};
+                      .step = axis == AXIS_ROWS ? PLAN_ROW_GROUP : 1};
     if (s && s->comes)
         add_streamed(out, op, &r, s);
     else

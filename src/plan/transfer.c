@@ -20,7 +20,8 @@
 #define MAX_IMPROVED 8 /* proposals that single flips start from */
 
 const char *transfer_rule_name(enum transfer_rule rule) {
-    static const char *const names[N_TRANSFER_RULES] = {"none", "paper", "labels", "share", "all"};
+    static const char *const names[N_TRANSFER_RULES] = {"none",  "paper", "labels",
+                                                        "share", "all",   "given"};
     return (unsigned)rule < N_TRANSFER_RULES ? names[rule] : "?";
 }
 

@@ -27,6 +27,7 @@ enum transfer_rule {
     TRANSFER_LABELS,
     TRANSFER_SHARE, /* the same share of every host part, up to all */
     TRANSFER_ALL,   /* every host part, whole, whether it pays or not */
+    TRANSFER_GIVEN, /* none of them: what a plan has (schedule.h) */
     N_TRANSFER_RULES
 };
 const char *transfer_rule_name(enum transfer_rule rule);

@@ -209,7 +209,7 @@ ats_status choose_again_by_profile(const struct choosing *c, struct choice_again
     return ATS_OK;
 }
 
-void choose_judge(struct choosing *c) {
+void choose_judge(struct choosing *c, const char *what) {
     ats_engine *e = c->e;
     struct planner *p = e->planner;
     struct arena arena = {0};
@@ -227,5 +227,5 @@ void choose_judge(struct choosing *c) {
     e->choice.how = arena_printf(&e->arena, "%s; predicted %s", e->choice.how,
                                  planner_text(p, &e->arena, &way));
     find_free(c);
-    if (p->free_way.placement) tell_cost(c, "the rules say");
+    if (p->free_way.placement) tell_cost(c, what);
 }

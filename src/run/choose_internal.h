@@ -25,5 +25,6 @@ void choosing_count(const struct choosing *c, const struct plan *plan, struct le
 bool choose_by_profile(struct choosing *c);
 /* For choose_again. */
 MUST_CHECK ats_status choose_again_by_profile(const struct choosing *c, struct choice_again *out);
-/* What the planner thinks of a plan that rules have made; it is told. */
-void choose_judge(struct choosing *c);
+/* What the planner thinks of a plan that somebody else has made (`what`: for people, a subject),
+ * against what it would make of c->budget; it is told. rules.lacking is set. */
+void choose_judge(struct choosing *c, const char *what);

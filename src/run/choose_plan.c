@@ -269,7 +269,7 @@ static ats_status make_by_rules(struct choosing *c) {
     e->plan = plan_by_rules(&e->arena, c->g, e->n_devices, r, &n_lacking);
     describe_layers(c, n_lacking);
     if (uses_device(e->plan, r->gpu)) {
-        choose_judge(c);
+        choose_judge(c, "the rules say");
         return ATS_OK;
     }
     if (r->n_gpu_layers == 0 && e->choice.automatic)
@@ -329,7 +329,13 @@ static ats_status make_from_file(struct choosing *c) {
     for (int d = 0; d < e->n_devices; d++)
         if (e->devices[d]->gpu && e->options.vram_mib)
             c->o->device_bytes[d] = e->choice.budget_bytes = gpu_budget(c, e->devices[d]);
-    return status == ATS_OK ? ATS_OK : fail_in(status, "%s", e->options.plan);
+    if (status != ATS_OK) return fail_in(status, "%s", e->options.plan);
+    if (e->planner && c->n_cpus == 1 && c->n_gpus == 1) {
+        c->rules.lacking = find_lacking(&e->arena, c->g, e->devices[c->rules.gpu]);
+        c->budget = gpu_budget(c, e->devices[c->rules.gpu]);
+        choose_judge(c, "the plan's file says");
+    }
+    return ATS_OK;
 }
 
 static void make_random(struct choosing *c) {

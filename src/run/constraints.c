@@ -45,12 +45,17 @@ static ats_status by_rules(struct arena *arena, const ats_simulation *s, const s
 
 /* ---- a plan's file ---- */
 
+static enum side side_of(const char *name) {
+    bool cpu = strncmp(name, "cpu", 3) == 0 || strncmp(name, "sim:cpu", 7) == 0;
+    return cpu || strcmp(name, "sim") == 0 ? SIDE_CPU : SIDE_GPU;
+}
+
 static ats_status read_devices(const struct plan_file *file, int *sides) {
     int n, seen[2] = {0, 0};
     const char *const *names = plan_file_devices(file, &n);
     if (n > 2) return fail(ATS_UNSUPPORTED, "it has %d devices, expected one CPU and one GPU", n);
     for (int i = 0; i < n; i++) {
-        sides[i] = strncmp(names[i], "cpu", 3) == 0 ? SIDE_CPU : SIDE_GPU;
+        sides[i] = side_of(names[i]);
         if (seen[sides[i]]++)
             return fail(ATS_UNSUPPORTED, "\"%.60s\" is a second %s, expected one CPU and one GPU",
                         names[i], sides[i] == SIDE_CPU ? "CPU" : "GPU");
@@ -59,7 +64,7 @@ static ats_status read_devices(const struct plan_file *file, int *sides) {
 }
 
 static ats_status apply(struct arena *arena, const struct plan_file *file, const char *architecture,
-                        const struct items *items, struct placement **out) {
+                        const struct items *items, struct given_plan *out) {
     /* sizes and times are set again by whoever has other options */
     const struct placement_options options = placement_options_default(4096);
     int sides[2];
@@ -67,13 +72,15 @@ static ats_status apply(struct arena *arena, const struct plan_file *file, const
     TRY(read_devices(file, sides));
     TRY(plan_file_apply(file, arena, items->graph, architecture, sides, 2, 1, 1U << SIDE_GPU,
                         &plan));
-    return placement_from_plan(arena, items, &options, plan, SIDE_CPU, SIDE_GPU, out);
+    out->plan = plan;
+    TRY(placement_from_plan(arena, items, &options, plan, SIDE_CPU, SIDE_GPU, &out->placement));
+    return schedule_read_plan(arena, items, plan, SIDE_GPU, &out->streams);
 }
 
 ats_status constraints_read_plan(struct arena *arena, const char *path, const char *architecture,
-                                 const struct items *items, struct placement **out) {
+                                 const struct items *items, struct given_plan *out) {
     struct plan_file *file;
-    *out = NULL;
+    *out = (struct given_plan){0};
     TRY(choice_read_file(path, &file));
     ats_status status = apply(arena, file, architecture, items, out);
     plan_file_close(file);
@@ -84,10 +91,11 @@ static void by_placement(struct arena *arena, const struct items *items, struct 
     int *fixed = ARENA_ARRAY(arena, int, items->n_items);
     int *units = ARENA_ARRAY(arena, int, items->n_blocks);
     for (int b = 0; b < items->n_blocks; b++)
-        units[b] = out->placed->units[b] > 0 ? out->placed->units[b] : PLACEMENT_FREE;
+        units[b] =
+            out->given.placement->units[b] > 0 ? out->given.placement->units[b] : PLACEMENT_FREE;
     for (int i = 0; i < items->n_items; i++)
-        fixed[i] =
-            units[items->items[i].block] == PLACEMENT_FREE ? out->placed->homes[i] : PLACEMENT_FREE;
+        fixed[i] = units[items->items[i].block] == PLACEMENT_FREE ? out->given.placement->homes[i]
+                                                                  : PLACEMENT_FREE;
     out->fixed = fixed;
     out->fixed_units = units;
 }
@@ -117,7 +125,7 @@ ats_status constraints_read(struct arena *arena, const ats_simulation *s, const 
     *out = (struct constraints){0};
     TRY(choice_check(s->plan, s->gpu_layers, s->n_overrides, s->n_cpu_moe));
     if (s->plan) {
-        TRY(constraints_read_plan(arena, s->plan, architecture, items, &out->placed));
+        TRY(constraints_read_plan(arena, s->plan, architecture, items, &out->given));
         by_placement(arena, items, out);
     } else if (s->gpu_layers || s->n_overrides || s->n_cpu_moe) {
         TRY(by_rules(arena, s, items, out));

@@ -24,7 +24,9 @@ static ats_status find_other(struct simulation *s, struct placement **out) {
         o.scattered_experts = o.granularity == GRANULARITY_SHARD;
         return placement_solve(&s->arena, s->items, &o, &budget, 1, out);
     }
-    TRY(constraints_read_plan(&s->arena, s->o.diff, s->file->arch, s->items, out));
+    struct given_plan plan;
+    TRY(constraints_read_plan(&s->arena, s->o.diff, s->file->arch, s->items, &plan));
+    *out = plan.placement;
     placement_finish(s->items, &o, *out);
     return ATS_OK;
 }
@@ -54,7 +56,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
                                       .placement = s->placement_options,
                                       .budget_bytes = (int64_t)s->best.budget_bytes};
     struct explanation *e;
-    TRY(explain(&s->arena, &problem, s->constraints.placed, &e));
+    TRY(explain(&s->arena, &problem, s->constraints.given.placement, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));
     json_object_set_new(*out, "memory", memory_json(&s->best, s->vram_bytes));
@@ -65,7 +67,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
 }
 
 ats_status ats_explain(const ats_simulation *given, char **json) {
-    struct simulation s = {0};
+    struct simulation s = {.explains = true};
     json_t *root = NULL;
     *json = NULL;
     ats_status status = simulation_run(&s, given);

@@ -123,7 +123,7 @@ static ats_status find_profile(struct planner *p, const ats_engine *e) {
 static ats_status open_model(struct planner *p, const ats_engine *e) {
     const struct model_options options = {.n_ctx = e->options.n_ctx,
                                           .math = measure_math(e->options.math),
-                                          .row_group = 16,
+                                          .row_group = PLAN_ROW_GROUP,
                                           .planning = true,
                                           .force = e->options.force};
     return model_open(e->file, &options, &p->model);
@@ -193,11 +193,14 @@ struct plan *planner_plan(const struct planner *p, struct arena *arena,
 
 ats_status planner_judge(const struct planner *p, struct arena *arena, const struct plan *plan,
                          int cpu, int gpu, struct decide_way *out) {
-    *out = (struct decide_way){.n_batch = p->base.n_batch};
-    for (int i = 0; i < plan->n_parts; i++)
-        if (plan->parts[i].streamed) return fail(ATS_UNSUPPORTED, "the plan streams");
-    TRY(placement_from_plan(arena, p->items, &p->base.placement, plan, cpu, gpu, &out->placement));
-    decide_time(arena, p->items, &p->base, out);
+    struct decide_options o = p->base;
+    struct schedule_streams streams;
+    TRY(schedule_read_plan(arena, p->items, plan, gpu, &streams));
+    *out = (struct decide_way){
+        .n_batch = o.n_batch, .n_slots = streams.n_slots, .slot_bytes = streams.slot_bytes};
+    TRY(placement_from_plan(arena, p->items, &o.placement, plan, cpu, gpu, &out->placement));
+    o.given = streams.given;
+    decide_time(arena, p->items, &o, out);
     return ATS_OK;
 }
 

@@ -40,7 +40,7 @@ void planner_close(struct planner *p); /* accepts NULL */
 struct plan *planner_plan(const struct planner *p, struct arena *arena,
                           const struct decide_way *way, int n_devices, int cpu, int gpu);
 /* The other way: a plan that somebody else made as a way, timed. Errors: UNSUPPORTED: it is no
- * placement on one CPU and one GPU, or streams. */
+ * placement on one CPU and one GPU, or streams parts that are no block's. */
 MUST_CHECK ats_status planner_judge(const struct planner *p, struct arena *arena,
                                     const struct plan *plan, int cpu, int gpu,
                                     struct decide_way *out);

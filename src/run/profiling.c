@@ -51,8 +51,10 @@ static ats_status open_model(struct profiling *p) {
     else
         TRY(gguf_open(p->o.model, &p->file));
     TRY(profile_depths_of(p->file, &p->n_ctx));
-    const struct model_options options = {
-        .n_ctx = p->n_ctx, .math = measure_math(p->o.math), .row_group = 16, .planning = true};
+    const struct model_options options = {.n_ctx = p->n_ctx,
+                                          .math = measure_math(p->o.math),
+                                          .row_group = PLAN_ROW_GROUP,
+                                          .planning = true};
     return model_open(p->file, &options, &p->model);
 }
 

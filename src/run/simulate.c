@@ -7,6 +7,7 @@
 #include "run/measure.h"
 
 #define DEFAULT_CHUNK 512 /* items and placements are made for, where it is ours to choose */
+#define MOST_CHUNK    4096
 
 static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
 static const char *const transfers[] = {"none", "paper", "ours"};
@@ -79,8 +80,10 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
 /* ---- what is there ---- */
 
 static ats_status open_model(struct simulation *s) {
-    const struct model_options options = {
-        .n_ctx = s->o.n_ctx, .math = measure_math(s->o.math), .row_group = 16, .planning = true};
+    const struct model_options options = {.n_ctx = s->o.n_ctx,
+                                          .math = measure_math(s->o.math),
+                                          .row_group = PLAN_ROW_GROUP,
+                                          .planning = true};
     if (shape_is_path(s->o.model))
         TRY(shape_open(s->o.model, &s->file));
     else
@@ -154,6 +157,11 @@ static struct placement_options placement_options_of(const struct simulation *s,
     return o;
 }
 
+/* What a given plan streams is what is streamed. */
+static const struct given_plan *given_plan(const struct simulation *s) {
+    return s->constraints.given.plan && !s->explains ? &s->constraints.given : NULL;
+}
+
 struct decide_options simulation_options(const struct simulation *s, int n_batch) {
     return (struct decide_options){.placement = placement_options_of(s, n_batch),
                                    .device_bytes = s->vram_bytes,
@@ -165,10 +173,50 @@ struct decide_options simulation_options(const struct simulation *s, int n_batch
                                    .depth = s->o.depth,
                                    .decode_rule = s->rule,
                                    .prefill_rule = s->prefill_rule,
+                                   .given = given_plan(s) ? given_plan(s)->streams.given : NULL,
                                    .stream_caches = s->o.stream_caches};
 }
 
+/* A plan as it is, chunks of so many tokens; out->placement NULL: they do not fit. */
+static void time_given(struct simulation *s, int n_batch, struct decide_way *out) {
+    const struct given_plan *given = given_plan(s);
+    const struct schedule_streams *streams = &given->streams;
+    struct decide_options o = simulation_options(s, n_batch);
+    s->placement_options = o.placement;
+    *out = (struct decide_way){
+        .n_slots = streams->n_slots, .n_batch = n_batch, .slot_bytes = streams->slot_bytes};
+    out->work_bytes = (double)schedule_work_bytes(s->items, n_batch);
+    out->budget_bytes = s->vram_bytes - out->work_bytes - out->n_slots * out->slot_bytes;
+    if ((double)given->placement->gpu_bytes > out->budget_bytes) return;
+    out->placement = ARENA_NEW(&s->arena, struct placement);
+    *out->placement = *given->placement;
+    placement_finish(s->items, &o.placement, out->placement);
+    decide_time(&s->arena, s->items, &o, out);
+}
+
+static ats_status decide_given(struct simulation *s) {
+    const struct given_plan *given = given_plan(s);
+    if (s->o.ablation || s->o.load)
+        return fail(ATS_BAD_ARGUMENT, "%s makes plans of its own: it goes without a given one",
+                    s->o.load ? "a trace of load" : "an ablation");
+    int first = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
+    for (int n = first; n == first || n <= MOST_CHUNK; n *= 2) {
+        struct decide_way w;
+        time_given(s, n, &w);
+        if (w.placement && (!s->best.placement || w.request_s < s->best.request_s)) s->best = w;
+        if (s->o.n_batch > 0 || n >= s->o.n_prompt) break;
+    }
+    if (s->best.placement) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT,
+                "what the plan has on the GPU, %.0f MiB, its slots, %.0f MiB, and the buffers of a "
+                "round do not fit into %.0f MiB",
+                (double)given->placement->gpu_bytes / 1048576,
+                given->streams.n_slots * given->streams.slot_bytes / 1048576,
+                s->vram_bytes / 1048576);
+}
+
 static ats_status decide_best(struct simulation *s) {
+    if (given_plan(s)) return decide_given(s);
     int n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
     struct decide_options o = simulation_options(s, n_batch);
     s->placement_options = o.placement;

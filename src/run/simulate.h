@@ -25,6 +25,7 @@ struct simulation {
     struct placement_options placement_options; /* and the placement */
     struct items *items;
     struct constraints constraints;
+    bool explains; /* homes are told: what a given plan streams is left open */
     double hit_exponent;
     double vram_bytes;
     struct decide_way best;
@@ -85,7 +86,8 @@ struct load_run {
     double end_s;
 };
 
-/* All ways tried, the best kept. s is zeroed; to be closed also after an error. */
+/* All ways tried, the best kept; a given plan is one, but for its chunk. s is zeroed but for
+ * explains; to be closed also after an error. */
 MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
 void simulation_close(struct simulation *s);
 /* False: no granularity has this name. */

@@ -24,8 +24,10 @@ static ats_status execute(struct simulation *s, int n_tokens, double depth, enum
     struct schedule schedule;
     struct rehearsal r;
     schedule_solve(&s->arena, s->items, s->best.placement, &o, &schedule);
-    const struct plan *plan = schedule_plan(&s->arena, s->items, s->best.placement, &schedule,
-                                            o.n_slots, o.slot_bytes, 2, 0, 1);
+    const struct plan *plan = s->constraints.given.plan;
+    if (!plan)
+        plan = schedule_plan(&s->arena, s->items, s->best.placement, &schedule, o.n_slots,
+                             o.slot_bytes, 2, SIDE_CPU, SIDE_GPU);
     struct rehearsal_options ro =
         rehearsal_options_default(s->model->graph, n_tokens, (int)depth, s->o.n_ctx);
     ro.kv_k = s->items_options.kv_k;

@@ -207,8 +207,9 @@ json_t *simulation_json(struct simulation *s) {
         json_pack("{s:i, s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i}", "schema", 1, "model",
                   json_string_replaced(s->o.model, strlen(s->o.model)), "machine",
                   json_string_replaced(s->machine->name, strlen(s->machine->name)), "granularity",
-                  s->o.granularity, "transfer", s->o.transfer, "n_ctx", s->o.n_ctx, "n_prompt",
-                  s->o.n_prompt, "depth", s->o.depth, "n_batch", w->n_batch, "n_slots", w->n_slots);
+                  s->o.granularity, "transfer", s->constraints.given.plan ? "given" : s->o.transfer,
+                  "n_ctx", s->o.n_ctx, "n_prompt", s->o.n_prompt, "depth", s->o.depth, "n_batch",
+                  w->n_batch, "n_slots", w->n_slots);
     set(o, "decode_tok_s", share(1, w->decode.transfer.result.round_s));
     set(o, "prefill_tok_s", share(s->o.n_prompt, w->prompt_s));
     set(o, "prefill_serial_tok_s", share(s->o.n_prompt, w->prompt_serial_s));

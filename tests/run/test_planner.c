@@ -205,6 +205,46 @@ static void expect_refused(const ats_options *o, ats_status status, const char *
     assert_null(e);
 }
 
+/* The engine's plan of the CPU alone, with the output streamed, as a file. */
+static void write_streaming_plan(ats_options o, const char *path) {
+    ats_engine *e;
+    json_t *plan;
+    int n_rows = 0;
+    o.plan_only = true;
+    o.gpu_layers = "1";
+    TEST_OK(ats_engine_open(&o, &e));
+    char *text = ats_engine_plan(e);
+    TEST_OK(json_parse(text, strlen(text), &plan));
+    ats_free(text);
+    n_rows = (int)json_integer_value(test_json_get(test_json_get(plan, "model"), "n_vocab"));
+    ats_engine_close(e);
+    json_t *part = json_pack("{s:s, s:s, s:i, s:i, s:b}", "device", "sim:gpu", "axis", "rows",
+                             "begin", 0, "end", n_rows, "streamed", 1);
+    json_object_set_new(test_json_get(plan, "homes"), "output.weight", json_pack("[o]", part));
+    json_object_set_new(plan, "slots", json_pack("{s:i}", "sim:gpu", 1));
+    assert_int_equal(json_dump_file(plan, path, 0), 0);
+    json_decref(plan);
+}
+
+/* What a plan by hand costs is told, what it streams included. */
+static void a_plan_by_hand_that_streams_is_judged(void **state) {
+    (void)state;
+    char path[512];
+    test_tmp_path(path, sizeof path, "plan.json");
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    write_streaming_plan(o, path);
+    o.plan = path;
+    json_t *told = plan_of(o);
+    const json_t *plan = test_json_get(told, "plan"), *p = test_json_get(plan, "prediction");
+    assert_non_null(strstr(json_string_value(test_json_get(plan, "how")), "predicted"));
+    assert_true(number(p, "streamed_bytes") > 0);
+    assert_int_equal((int)number(p, "slots"), 1);
+    assert_true(number(p, "cost_ms") > 0); /* all of it fits */
+    assert_true(number(p, "decode_s") > number(p, "free_decode_s"));
+    json_decref(told);
+    unlink(path);
+}
+
 static void wrong_profiles_are_refused(void **state) {
     (void)state;
     char other[512];
@@ -230,6 +270,7 @@ int main(void) {
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
         cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(a_plan_by_hand_that_streams_is_judged),
         cmocka_unit_test(wrong_profiles_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

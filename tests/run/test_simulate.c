@@ -468,6 +468,116 @@ static void a_given_plan_is_taken_over(void **state) {
     assert_null(text);
 }
 
+/* A plan with what its schedule streams, as a file. */
+static void write_streaming_plan(const ats_simulation *s, const char *path) {
+    static const char *const names[] = {"cpu", "vulkan0"};
+    struct simulation sim = {0};
+    TEST_OK(simulation_run(&sim, s));
+    const struct decide_way *w = &sim.best;
+    struct plan *plan = schedule_plan(&sim.arena, sim.items, w->placement, &w->decode, w->n_slots,
+                                      w->slot_bytes, 2, 0, 1);
+    char *text = plan_file_print(sim.model->graph, plan, sim.file->arch, names);
+    TEST_OK(file_write(path, text, strlen(text)));
+    free(text);
+    simulation_close(&sim);
+}
+
+static json_t *simulated(const ats_simulation *s) {
+    char *text;
+    json_t *json;
+    TEST_OK(ats_simulate(s, &text));
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    return json;
+}
+
+static void expect_close(const json_t *a, const json_t *b, const char *key, double tolerance) {
+    assert_true(fabs(number(a, key) / number(b, key) - 1) < tolerance);
+}
+
+/* What a plan streams is streamed, through its slots, and no more; and that is what is executed. */
+static void a_plan_that_streams_is_simulated(void **state) {
+    (void)state;
+    char model[512], machine[512], path[512], *text;
+    ats_simulation s;
+    ats_simulation_default(&s);
+    test_source_path(model, sizeof model, "shapes/qwen3-14b.json");
+    test_source_path(machine, sizeof machine, "machines/laptop-rtx3060-6gb.json");
+    test_tmp_path(path, sizeof path, "plan.json");
+    s.model = model, s.machine = machine;
+    s.n_batch = 512, s.n_slots = 2;
+    write_streaming_plan(&s, path);
+    json_t *free = simulated(&s);
+    s.n_slots = -1, s.plan = path;
+    json_t *json = simulated(&s);
+    const json_t *streams = test_json_get(json, "decode"),
+                 *streamed = test_json_get(free, "decode");
+    assert_true(number(streamed, "copied_bytes") > 1e8);
+    expect_close(streams, streamed, "copied_bytes", 0.02);
+    assert_string_equal(json_string_value(test_json_get(streams, "from")), "given");
+    assert_int_equal((int)number(json, "n_slots"), 2);
+    assert_true(number(json, "slot_bytes") > 1e6); /* what lots take of them */
+    assert_true(number(json, "slot_bytes") <= 1.01 * number(free, "slot_bytes"));
+    expect_close(json, free, "decode_tok_s", 0.02);
+    expect_close(json, free, "executed_decode_s", 1e-9); /* the same plan */
+    const json_t *executed = test_json_get(test_json_get(json, "executed"), "decode");
+    assert_true(fabs(number(executed, "gap")) < 0.05);
+    json_decref(json), json_decref(free);
+    s.vram_mib = 2000;
+    TEST_STATUS(ats_simulate(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("do not fit into 2000 MiB");
+    s.vram_mib = 0, s.ablation = true;
+    TEST_STATUS(ats_simulate(&s, &text), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("goes without a given one");
+}
+
+/* A plan's file with another home for one tensor, in parts of its rows on the GPU and on the CPU.
+ */
+static void edit_plan(const char *path, const char *tensor, int border, int n_rows, bool streamed) {
+    json_t *plan = json_load_file(path, 0, NULL);
+    assert_non_null(plan);
+    json_t *gpu = json_pack("{s:s, s:s, s:i, s:i, s:b}", "device", "gpu", "axis", "rows", "begin",
+                            0, "end", border, "streamed", (int)streamed);
+    json_t *parts = json_pack("[o, {s:s, s:s, s:i, s:i}]", gpu, "device", "cpu", "axis", "rows",
+                              "begin", border, "end", n_rows);
+    assert_true(json_object_get(test_json_get(plan, "homes"), tensor) != NULL);
+    json_object_set_new(test_json_get(plan, "homes"), tensor, parts);
+    json_object_set_new(plan, "slots", json_pack("{s:i}", "gpu", 1));
+    assert_int_equal(json_dump_file(plan, path, 0), 0);
+    json_decref(plan);
+}
+
+/* Between any two rows, where a block has no other tensor; a part of one tensor of a block by
+ * itself is no share of it. */
+static void a_plan_may_be_cut_by_hand(void **state) {
+    (void)state;
+    char model[512], machine[512], path[512], *text;
+    ats_simulation s;
+    ats_simulation_default(&s);
+    test_source_path(model, sizeof model, "shapes/qwen3-14b.json");
+    test_source_path(machine, sizeof machine, "machines/laptop-rtx3060-6gb.json");
+    test_tmp_path(path, sizeof path, "plan.json");
+    s.model = model, s.machine = machine;
+    s.n_batch = 512, s.granularity = "layer", s.n_slots = 0;
+    write_plan(&s, "gpu", path);
+    s.plan = path;
+    edit_plan(path, "output.weight", 1001, 151936, false);
+    json_t *json = simulated(&s);
+    assert_int_equal((int)number(test_json_get(json, "placement"), "blocks_divided"), 1);
+    json_decref(json);
+    edit_plan(path, "output.weight", 1001, 151936, true);
+    json = simulated(&s);
+    const double bytes = number(test_json_get(json, "decode"), "copied_bytes");
+    assert_true(bytes > 0 && bytes < 0.1 * 151936 * 5120);
+    json_decref(json);
+    edit_plan(path, "blk.0.ffn_up.weight", 1024, 17408, true);
+    TEST_STATUS(ats_simulate(&s, &text), ATS_UNSUPPORTED);
+    TEST_ERROR_HAS("a part of blk.0.ffn_up.weight is streamed by itself");
+    edit_plan(path, "blk.0.ffn_up.weight", 1024, 17408, false);
+    TEST_STATUS(ats_simulate(&s, &text), ATS_UNSUPPORTED);
+    TEST_ERROR_HAS("cut by itself");
+}
+
 /* ---- two plans ---- */
 
 /* GPU bytes of weights and caches that an explanation has. */
@@ -532,6 +642,8 @@ int main(void) {
         cmocka_unit_test(given_homes_are_obeyed),
         cmocka_unit_test(given_layers_are_a_whole_plan),
         cmocka_unit_test(a_given_plan_is_taken_over),
+        cmocka_unit_test(a_plan_that_streams_is_simulated),
+        cmocka_unit_test(a_plan_may_be_cut_by_hand),
         cmocka_unit_test(ablation_steps_gain),
         cmocka_unit_test(plans_are_compared),
         cmocka_unit_test(shards_never_slow_prompts),
