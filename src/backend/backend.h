@@ -10,10 +10,11 @@
  * value of its last reader, never before.
  *
  * Streaming. A device that streams has a second timeline, of its copies, and slots: buffers of its
- * memory, all of one size. A streamed weight stands in host memory and belongs to a place in a
- * slot; a copy brings the weights of one slot there, in the order of submission with other copies
- * and beside segments. One step reads it. Who waits for what is all the caller's: a segment for the
- * copy that brings its weights, a copy for the last segment that reads what stood in its slot.
+ * memory, all of one size. A streamed weight has a home in host memory, which others may share, and
+ * belongs to a place in a slot; a copy brings the weights of one slot there, beside segments. One
+ * step reads it. Who waits for what is all the caller's: a segment for the copy that brings its
+ * weights, a copy for the last segment that reads what stood in its slot, or, where nobody has read
+ * it, for the copy that brought it.
  */
 #pragma once
 
@@ -35,6 +36,7 @@ struct span {
 };
 
 struct backend_weight; /* a shard on this device; opaque, owned by the backend */
+struct backend_home;   /* where a streamed shard stands in host memory; the same */
 struct backend_kv;     /* a pool of pages of one layer and head range on this device */
 struct backend_state;  /* slots for the state of one recurrent operator's range on this device */
 struct backend_segment;
@@ -98,12 +100,13 @@ struct weight_source {
     int n_rows, n_cols, n_experts;
     int64_t row_bytes;
     const uint8_t *data;
-    bool raw;             /* leave it where it is: memory is short */
-    int64_t matrix_bytes; /* 0: they stand back to back */
-    bool packed;          /* data has the layout of packed.h, and is read where it stands */
-    bool streamed;        /* its home is host memory of this device; steps read it in a slot, */
-    int slot;             /* this one, */
-    int64_t slot_offset;  /* from here on, a multiple of WEIGHT_ALIGN */
+    bool raw;              /* leave it where it is: memory is short */
+    int64_t matrix_bytes;  /* 0: they stand back to back */
+    const uint8_t *packed; /* the same in the layout of packed.h, read where it stands; or NULL */
+    bool streamed;         /* steps read it in a slot, */
+    int slot;              /* this one, */
+    int64_t slot_offset;   /* from here on, a multiple of WEIGHT_ALIGN, */
+    const struct backend_home *home; /* and copies bring it from there */
 };
 #define WEIGHT_ALIGN 256                                           /* bytes */
 static inline int weight_matrices(const struct weight_source *s) { /* n_experts 0: one, plain */
@@ -212,8 +215,17 @@ struct backend_vtable {
     int64_t (*weight_bytes)(struct backend *b, const struct weight_source *source);
     ats_status (*weight_load)(struct backend *b, const struct weight_source *source,
                               struct backend_weight **out);
-    /* Weights loaded since the last call are ready when it returns: a backend may put their work
-     * off until then, to do it at once. Their sources may be dropped afterwards. */
+    /* The bytes of a shard that is streamed, as slots have them, which outlast `reserve`; weights
+     * that are loaded of it, here or on processors, are freed before. UNSUPPORTED on a device that
+     * does not stream. */
+    ats_status (*home_open)(struct backend *b, const struct weight_source *source,
+                            struct backend_home **out);
+    void (*home_close)(struct backend *b, struct backend_home *home);
+    /* *source, the shard's, becomes what a processor reads where it stands. */
+    void (*home_source)(struct backend *b, const struct backend_home *home,
+                        struct weight_source *source);
+    /* Weights and homes loaded since the last call are ready when it returns: a backend may put
+     * their work off until then, to do it at once. Their sources may be dropped afterwards. */
     ats_status (*weights_ready)(struct backend *b);
     /* Its bytes may serve others; no segment or copy reads it any more. */
     void (*weight_free)(struct backend *b, struct backend_weight *w);
@@ -253,10 +265,10 @@ struct backend_vtable {
     ats_status (*copy_build)(struct backend *b, struct backend_weight *const *weights,
                              int n_weights, struct backend_copy **out);
     void (*copy_free)(struct backend *b, struct backend_copy *c);
-    /* Runs c after all waits, then sets the timeline of copies to `value`. A segment that is waited
-     * for was submitted before, and the copy before the segment that waits for it: so one queue
-     * does for both. Returns at once. It may end in a later round; at most two runs of c are under
-     * way at a time. */
+    /* Runs c after all waits, then sets the timeline of copies to `value`. What is waited for
+     * (segments of this device, an earlier value of its copies) was submitted before, and the copy
+     * before the segment that waits for it: so one queue does for both. Returns at once. It may end
+     * in a later round; at most two runs of c are under way at a time. */
     ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value);
     /* Between rounds, at once: some megabytes of host memory go to the device as streamed weights
@@ -291,6 +303,7 @@ struct backend {
     bool in_place;          /* a GPU in host memory: what would be streamed to it stays there */
     bool pins;              /* memory of host_alloc, and of streamed weights, cannot be paged out */
     bool stages;            /* streamed weights go through pinned memory of the size of the slots */
+    bool slow_homes;        /* processors read its homes slowly: they need copies of their own */
     bool keeps_time_only;   /* it computes nothing: weights need no data, results are undefined */
     int64_t unpinned_bytes; /* of streamed weights that were to be pinned and could not */
 };

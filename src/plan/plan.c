@@ -227,6 +227,50 @@ struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devic
     return m.plan;
 }
 
+/* One of the devices; -1: there are none. */
+static int draw_device(plan_devices devices, int n_devices, struct rng *rng) {
+    int n = 0, found[32];
+    for (int d = 0; d < n_devices; d++)
+        if (devices >> d & 1) found[n++] = d;
+    return n ? found[rng_below(rng, (uint32_t)n)] : -1;
+}
+
+/* Devices without a part of the op that stays there. */
+static plan_devices without_part(const struct plan *plan, int op) {
+    plan_devices devices = ~0U;
+    for (int i = plan->first[op]; i < plan->first[op + 1]; i++)
+        if (!plan->parts[i].streamed) devices &= ~(1U << plan->parts[i].device);
+    return devices;
+}
+
+struct plan *plan_random_prompts(struct arena *arena, const struct graph *g,
+                                 const struct plan *decode, plan_devices streaming,
+                                 plan_devices hosts, struct rng *rng) {
+    static const int n_slots[] = {1, 2, 3, 8};
+    struct plan *plan = ARENA_NEW(arena, struct plan);
+    bool all = rng_below(rng, 2), lots = rng_below(rng, 2);
+    *plan = *decode;
+    plan->prompts = NULL;
+    plan->prompts_from = 0;
+    plan->parts = ARENA_ARRAY(arena, struct plan_part, decode->n_parts);
+    plan->n_slots = ARENA_ARRAY(arena, int, decode->n_devices);
+    memcpy(plan->parts, decode->parts, sizeof *plan->parts * (size_t)decode->n_parts);
+    for (int d = 0; d < decode->n_devices; d++)
+        if (streaming >> d & 1) plan->n_slots[d] = n_slots[rng_below(rng, COUNT_OF(n_slots))];
+    for (int i = 0; i < plan->n_parts; i++) {
+        struct plan_part *p = &plan->parts[i];
+        int device = -1;
+        if (!op_can_stream(&g->ops[p->op])) continue;
+        if (p->streamed && rng_below(rng, 4) == 0)
+            device = draw_device(hosts & without_part(plan, p->op), plan->n_devices, rng);
+        else if (!p->streamed && hosts >> p->device & 1 && (all || rng_below(rng, 2)))
+            device = draw_device(streaming, plan->n_devices, rng);
+        if (device >= 0) p->device = device, p->streamed = !p->streamed;
+        p->lot = p->streamed && lots ? g->ops[p->op].block + 1 : 0;
+    }
+    return plan;
+}
+
 /* Does a later one of the same op, before `end`, go to the part's device? */
 static bool comes_again(const struct plan *plan, int part, int end) {
     for (int i = part + 1; i < end; i++)

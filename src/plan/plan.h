@@ -53,9 +53,15 @@ struct plan *plan_even(struct arena *arena, const struct graph *g, int n_devices
  * legal borders. row_group: as given to the model. For tests. */
 struct plan *plan_random(struct arena *arena, const struct graph *g, int n_devices, int row_group,
                          plan_devices streaming, struct rng *rng);
+/* Any partner for prompts at all that a plan which was checked may have (plan_check_pair): some or
+ * all of what processors (hosts, as bits) compute is streamed, some of what is streamed is computed
+ * by them. For tests. */
+struct plan *plan_random_prompts(struct arena *arena, const struct graph *g,
+                                 const struct plan *decode, plan_devices streaming,
+                                 plan_devices hosts, struct rng *rng);
 /* A legal plan without what it streams to devices that work in host memory (as bits): it stays
  * there. All that such a device has of an op is one range, at the place of its last; what others
- * have keeps its size. A copy, which is legal again. */
+ * have keeps its size. A copy, which is legal again, and has no plan for prompts. */
 struct plan *plan_in_place(struct arena *arena, const struct graph *g, const struct plan *from,
                            plan_devices in_place);
 /* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */

@@ -141,7 +141,7 @@ static void set_alone(struct adapt *a, int depth) {
 /* What two of them did at once. */
 static double together_s(ats_engine *e, unsigned a, unsigned b) {
     const struct program *p = executor_program(e->executor);
-    const struct metrics_facts *f = &e->observed.facts;
+    const struct metrics_facts *f = &e->observed.facts[PROGRAM_DECODE];
     const struct round_times *t = executor_times(e->executor);
     return 1e-9 * ((double)metrics_busy_ns(p, f, t, a) + (double)metrics_busy_ns(p, f, t, b) -
                    (double)metrics_busy_ns(p, f, t, a | b));
@@ -150,7 +150,7 @@ static double together_s(ats_engine *e, unsigned a, unsigned b) {
 static void read_times(ats_engine *e, int depth, struct replan_observation *o) {
     const struct adapt *a = e->adapt;
     const struct program *p = executor_program(e->executor);
-    const struct metrics_facts *f = &e->observed.facts;
+    const struct metrics_facts *f = &e->observed.facts[PROGRAM_DECODE];
     const struct round_times *t = executor_times(e->executor);
     struct timeline_result r = {.cpu_busy_s = 1e-9 * (double)metrics_busy_ns(p, f, t, METRICS_CPU),
                                 .gpu_busy_s = 1e-9 * (double)metrics_busy_ns(p, f, t, METRICS_GPU),

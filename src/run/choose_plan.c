@@ -124,9 +124,10 @@ static void name_devices(ats_engine *e) {
 
 void choosing_count(const struct choosing *c, const struct plan *plan, struct ledger *out) {
     struct arena scratch = {0};
-    struct program *program = program_lower(&scratch, c->g, plan, c->o->n_tokens, c->o->n_rows);
-    ledger_count(&scratch, c->e->model, program, c->e->devices, c->o, out);
-    out->raw = NULL, out->slot_offset = NULL; /* they lay in scratch */
+    struct programs programs;
+    programs_lower(&scratch, c->g, plan, c->e->devices, c->o->n_tokens, c->o->n_rows, &programs);
+    ledger_count(&scratch, c->e->model, &programs, c->e->devices, c->o, out);
+    ledger_forget(out); /* arrays that lay in scratch */
     arena_free(&scratch);
 }
 
@@ -338,11 +339,35 @@ static ats_status make_from_file(struct choosing *c) {
     return ATS_OK;
 }
 
+/* Those whose weights lie in host memory. */
+static plan_devices processors(const ats_engine *e) {
+    plan_devices hosts = 0;
+    for (int d = 0; d < e->n_devices; d++)
+        hosts |= (plan_devices)!e->devices[d]->gpu << d;
+    return hosts;
+}
+
+ats_status choose_check_plan(const ats_engine *e, const struct plan *plan) {
+    const struct graph *g = e->model->graph;
+    if (!plan->prompts) return plan_check(g, plan, 1, streaming_devices(e));
+    return plan_check_pair(g, plan, plan->prompts, 1, streaming_devices(e), processors(e));
+}
+
+void choose_random_prompts(const ats_engine *e, struct arena *arena, struct plan *plan,
+                           struct rng *rng) {
+    if (!streaming_devices(e) || rng_below(rng, 2)) return;
+    plan->prompts =
+        plan_random_prompts(arena, e->model->graph, plan, streaming_devices(e), processors(e), rng);
+    plan->prompts_from = 2 + (int)rng_below(rng, 24);
+}
+
 static void make_random(struct choosing *c) {
     struct rng rng;
     rng_seed(&rng, c->e->options.plan_seed);
     c->e->choice.how = "at random";
-    c->e->plan = plan_random(&c->e->arena, c->g, c->e->n_devices, 1, streaming_devices(c->e), &rng);
+    ats_engine *e = c->e;
+    e->plan = plan_random(&e->arena, c->g, e->n_devices, 1, streaming_devices(e), &rng);
+    choose_random_prompts(e, &e->arena, e->plan, &rng);
 }
 
 /* One device, or several of a kind: what rules there are have nothing to divide. */
@@ -395,7 +420,7 @@ ats_status choose_plan(ats_engine *e, struct executor_options *options) {
     ats_status status = make_plan(&c);
     plan_overrides_free(c.overrides, c.n_overrides);
     TRY(status);
-    TRY(plan_check(c.g, e->plan, 1, streaming_devices(e)));
+    TRY(choose_check_plan(e, e->plan));
     log_msg(LOG_INFO, "plan: %s", e->choice.how);
     choosing_count(&c, e->plan, &e->ledger);
     return ledger_check(&e->ledger, e->devices);

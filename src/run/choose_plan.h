@@ -33,6 +33,11 @@ MUST_CHECK ats_status choose_devices(ats_engine *e);
 /* After: e->plan, e->choice and e->ledger, which has been checked. A GPU that gets nothing is
  * closed and leaves the list. options->device_bytes is set. */
 MUST_CHECK ats_status choose_plan(ats_engine *e, struct executor_options *options);
+/* Is the plan, with its partner for prompts, legal on the open devices? BAD_ARGUMENT. */
+MUST_CHECK ats_status choose_check_plan(const ats_engine *e, const struct plan *plan);
+/* For tests: gives every second plan any partner for prompts, if there is a device that streams. */
+void choose_random_prompts(const ats_engine *e, struct arena *arena, struct plan *plan,
+                           struct rng *rng);
 /* The engine runs (choice.automatic, one CPU and one GPU): the plan that it would make for so many
  * bytes of the GPU's memory, which may be too few for anything but buffers. Changes nothing of the
  * engine, and may run beside a round. Errors: NO_MEMORY: what the user's rules have on the GPU does

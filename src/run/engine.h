@@ -46,8 +46,8 @@ struct ats_engine {
     struct round_memory *round; /* session.c */
     ats_stats stats;
     struct observation {
-        struct arena arena; /* of facts */
-        struct metrics_facts facts;
+        struct arena arena;                       /* of facts */
+        struct metrics_facts facts[MAX_PROGRAMS]; /* of the executor's programs */
         bool measures;
         struct trace *trace;    /* NULL: none (any more) */
         ats_metrics metrics[2]; /* [decode] */

@@ -7,7 +7,7 @@
 /* ---- opening ---- */
 
 ats_status executor_open_caches(struct executor *e) {
-    const struct program *p = e->program;
+    const struct program *p = e->programs.at[0];
     for (int i = 0; i < p->n_kvs; i++) {
         struct backend *b = e->devices[p->kvs[i].device];
         if (e->kvs[i]) continue;
@@ -26,9 +26,9 @@ ats_status executor_open_caches(struct executor *e) {
 ats_status executor_reserve(struct executor *e) {
     struct backend *first = e->devices[0];
     if (!e->exchange)
-        TRY(first->fn->host_alloc(first, (size_t)e->program->exchange_bytes, &e->exchange));
+        TRY(first->fn->host_alloc(first, (size_t)e->programs.exchange_bytes, &e->exchange));
     for (int d = 0; d < e->n_devices; d++) {
-        struct backend_limits limits = device_limits(e->model, e->program, &e->o, d, e->exchange);
+        struct backend_limits limits = device_limits(e->model, &e->programs, &e->o, d, e->exchange);
         limits.slot_bytes = e->ledger.slot_bytes[d];
         limits.races = e->races;
         TRY(e->devices[d]->fn->reserve(e->devices[d], &limits));
@@ -46,13 +46,19 @@ ats_status executor_make(const struct model *model, const struct plan *plan,
     e->o = *options;
     e->n_devices = plan->n_devices;
     e->races = races_open();
-    for (int d = 0; d < e->n_devices; d++)
+    for (int d = 0; d < e->n_devices; d++) {
         e->devices[d] = devices[d];
-    struct program *p = e->program =
-        program_lower(&e->arena, model->graph, plan, options->n_tokens, options->n_rows);
-    e->weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
-    e->kvs = ARENA_ARRAY(&e->arena, struct backend_kv *, p->n_kvs);
-    e->states = ARENA_ARRAY(&e->arena, struct backend_state *, p->n_states);
+        e->ahead[d] = -1;
+    }
+    struct programs *p = &e->programs;
+    programs_lower(&e->arena, model->graph, plan, e->devices, options->n_tokens, options->n_rows,
+                   p);
+    e->held = ARENA_ARRAY(&e->arena, struct held, p->n_holdings);
+    for (int k = 0; k < p->n; k++)
+        e->prepared[k].weights =
+            ARENA_ARRAY(&e->arena, struct backend_weight *, p->at[k]->n_shards);
+    e->kvs = ARENA_ARRAY(&e->arena, struct backend_kv *, p->at[0]->n_kvs);
+    e->states = ARENA_ARRAY(&e->arena, struct backend_state *, p->at[0]->n_states);
     TRY(kv_types_check(model->graph, options));
     ledger_count(&e->arena, model, p, e->devices, options, &e->ledger);
     return ledger_check(&e->ledger, e->devices);
@@ -74,44 +80,9 @@ ats_status executor_open(const struct model *model, const struct plan *plan,
     return ATS_OK;
 }
 
-void executor_drop_segments(struct executor *e) {
-    const struct program *p = e->program;
-    for (int i = 0; e->segments && i < p->n_segments; i++) {
-        struct backend *b = e->devices[p->segments[i].device];
-        b->fn->segment_free(b, e->segments[i]);
-    }
-    for (int i = 0; e->copies && i < p->n_transfers; i++) {
-        struct backend *b = e->devices[p->transfers[i].device];
-        if (e->copies[i]) b->fn->copy_free(b, e->copies[i]);
-    }
-    e->segments = NULL;
-    e->copies = NULL;
-    memset(e->per_round, 0, sizeof e->per_round);
-    memset(e->n_copies, 0, sizeof e->n_copies);
-}
-
-void executor_drop_homes(struct executor *e) {
-    const struct program *p = e->program;
-    for (int i = 0; i < p->n_shards; i++) {
-        struct backend *b = e->devices[p->shards[i].device];
-        if (e->weights[i]) b->fn->weight_free(b, e->weights[i]);
-        e->weights[i] = NULL;
-    }
-    for (int i = 0; i < p->n_kvs; i++) {
-        struct backend *b = e->devices[p->kvs[i].device];
-        if (e->kvs[i]) b->fn->kv_close(b, e->kvs[i]);
-        e->kvs[i] = NULL;
-    }
-    for (int i = 0; i < p->n_states; i++) {
-        struct backend *b = e->devices[p->states[i].device];
-        if (e->states[i]) b->fn->state_close(b, e->states[i]);
-        e->states[i] = NULL;
-    }
-}
-
 void executor_drop_exchange(struct executor *e) {
     struct backend *first = e->devices[0];
-    if (e->exchange) first->fn->host_free(first, e->exchange, (size_t)e->program->exchange_bytes);
+    if (e->exchange) first->fn->host_free(first, e->exchange, (size_t)e->programs.exchange_bytes);
     e->exchange = NULL;
 }
 
@@ -125,122 +96,19 @@ void executor_close(struct executor *e) {
     free(e);
 }
 
-/* ---- loading ---- */
-
-struct weight_source executor_source(const struct executor *e, int shard) {
-    const struct program_shard *s = &e->program->shards[shard];
-    struct weight_source source = shard_source(e->model, s, e->ledger.raw[shard]);
-    if (source.streamed) source.slot = e->program->transfers[s->transfer].slot;
-    source.slot_offset = e->ledger.slot_offset[shard];
-    return source;
-}
-
-/* Copies the program's steps into submission order with their shards and caches filled in. */
-static void bind_steps(struct executor *e) {
-    const struct program *p = e->program;
-    e->steps = ARENA_ARRAY(&e->arena, struct step, p->n_steps);
-    for (int i = 0; i < p->n_steps; i++) {
-        const struct program_step *s = &p->steps[p->order[i]];
-        e->steps[i] = s->step;
-        e->steps[i].weight = s->shard >= 0 ? e->weights[s->shard] : NULL;
-        e->steps[i].bias = s->bias >= 0 ? e->weights[s->bias] : NULL;
-        e->steps[i].kv = s->kv >= 0 ? e->kvs[s->kv] : NULL;
-        e->steps[i].state = s->state >= 0 ? e->states[s->state] : NULL;
-        for (int j = 0; j < N_EXPERT_WEIGHTS; j++) {
-            int bias = s->expert_biases[j];
-            e->steps[i].experts[j] = s->experts[j] >= 0 ? e->weights[s->experts[j]] : NULL;
-            e->steps[i].expert_biases[j] = bias >= 0 ? e->weights[bias] : NULL;
-        }
-    }
-}
-
-static ats_status build_segments(struct executor *e) {
-    const struct program *p = e->program;
-    e->segments = ARENA_ARRAY(&e->arena, struct backend_segment *, p->n_segments);
-    for (int i = 0; i < p->n_segments; i++) {
-        const struct program_segment *s = &p->segments[i];
-        struct backend *b = e->devices[s->device];
-        e->per_round[s->device]++;
-        TRY(b->fn->segment_build(b, e->steps + s->step_begin, s->step_end - s->step_begin,
-                                 &e->segments[i]));
-    }
-    return ATS_OK;
-}
-
-static ats_status build_copies(struct executor *e) {
-    const struct program *p = e->program;
-    struct backend_weight **weights = ARENA_ARRAY(&e->arena, struct backend_weight *, p->n_shards);
-    e->copies = ARENA_ARRAY(&e->arena, struct backend_copy *, p->n_transfers);
-    e->is_ahead = ARENA_ARRAY(&e->arena, bool, p->n_transfers);
-    for (int i = 0; i < p->n_transfers; i++) {
-        struct backend *b = e->devices[p->transfers[i].device];
-        int n = 0;
-        for (int j = 0; j < p->n_shards; j++)
-            if (p->shards[j].transfer == i) weights[n++] = e->weights[j];
-        e->n_copies[p->transfers[i].device]++;
-        TRY(b->fn->copy_build(b, weights, n, &e->copies[i]));
-    }
-    return ATS_OK;
-}
-
-/* Shards are loaded in batches of this size: all threads work on each, and what a batch was made
- * from can leave memory before the next one comes. */
-#define BATCH_BYTES ((uint64_t)64 << 20)
-
-/* Loads shards from *next on that are not there, at most a batch; adds their bytes to *done. */
-static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
-    const struct program *p = e->program;
-    int first = *next;
-    uint64_t stop = *done + BATCH_BYTES;
-    bool *fresh = e->fresh;
-    for (; *next < p->n_shards && *done < stop; ++*next) {
-        struct backend *b = e->devices[p->shards[*next].device];
-        fresh[*next] = !e->weights[*next];
-        if (!fresh[*next]) continue;
-        struct weight_source s = executor_source(e, *next);
-        TRY(b->fn->weight_load(b, &s, &e->weights[*next]));
-        *done += (uint64_t)weight_source_bytes(&s);
-    }
-    for (int d = 0; d < e->n_devices; d++)
-        TRY(e->devices[d]->fn->weights_ready(e->devices[d]));
-    for (int i = first; i < *next; i++) {
-        struct backend *b = e->devices[p->shards[i].device];
-        if (!fresh[i]) continue;
-        struct weight_source s = executor_source(e, i);
-        if (s.data && b->fn->weight_bytes(b, &s) > 0)
-            model_weight_done(e->model, p->shards[i].weight);
-    }
-    return ATS_OK;
-}
-
-ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user) {
-    const struct program *p = e->program;
-    uint64_t done = 0, total = 0;
-    bool needs_data = false;
-    for (int d = 0; d < e->n_devices; d++)
-        needs_data = needs_data || !e->devices[d]->keeps_time_only;
-    if (needs_data && e->model->file->no_data)
-        return fail(ATS_UNSUPPORTED, "a shape has no weights: it can be planned, not run");
-    for (int i = 0; i < p->n_shards; i++) {
-        struct weight_source s = executor_source(e, i);
-        if (!e->weights[i]) total += (uint64_t)weight_source_bytes(&s);
-    }
-    e->fresh = ARENA_ARRAY(&e->arena, bool, p->n_shards);
-    for (int next = 0;;) {
-        if (progress && !progress(user, done, total))
-            return fail(ATS_CANCELLED, "loading was cancelled");
-        if (next == p->n_shards) break;
-        TRY(load_batch(e, &next, &done));
-    }
-    bind_steps(e);
-    TRY(build_copies(e));
-    return build_segments(e);
-}
-
 /* ---- running ---- */
 
+static const struct program *program_of(const struct executor *e) {
+    return e->programs.at[e->current];
+}
+
+static struct prepared *prepared_of(struct executor *e) {
+    return &e->prepared[e->current];
+}
+
 static ats_status submit(struct executor *e, int segment, const struct round *round) {
-    const struct program_segment *s = &e->program->segments[segment];
+    const struct program_segment *s = &program_of(e)->segments[segment];
+    struct segment_times *times = e->timed ? &prepared_of(e)->times.segments[segment] : NULL;
     struct backend_wait waits[EXECUTOR_MAX_DEVICES + 1];
     struct backend *b = e->devices[s->device];
     int n_waits = s->n_waits;
@@ -254,35 +122,53 @@ static ats_status submit(struct executor *e, int segment, const struct round *ro
         waits[n_waits++] = (struct backend_wait){b, arrived, BACKEND_COPY};
     }
     uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
-    if (e->timed) e->times.segments[segment].submit_ns = b->fn->now(b);
-    TRY(b->fn->submit(b, e->segments[segment], round, waits, n_waits, value));
-    if (e->timed) e->times.segments[segment].return_ns = b->fn->now(b);
+    if (times) times->submit_ns = b->fn->now(b);
+    TRY(b->fn->submit(b, prepared_of(e)->segments[segment], round, waits, n_waits, value));
+    if (times) times->return_ns = b->fn->now(b);
     e->submitted[s->device] = value;
     return ATS_OK;
 }
 
 /* A transfer of this round, or ahead of time of the next one. It waits for what of this round reads
- * its slot; an earlier round is over. */
+ * its slot, an earlier round is over; or for what came there and is not read. */
 static ats_status submit_copy(struct executor *e, int transfer, bool next_round) {
-    const struct program_transfer *t = &e->program->transfers[transfer];
+    const struct program_transfer *t = &program_of(e)->transfers[transfer];
     struct backend *b = e->devices[t->device];
-    const struct backend_wait wait = {b, e->value[t->device] + (uint64_t)t->wait, BACKEND_COMPUTE};
+    struct backend_wait wait = {b, e->value[t->device] + (uint64_t)t->wait, BACKEND_COMPUTE};
     bool waits = t->wait && t->ahead == next_round;
+    if (t->ahead && !next_round && e->unread[t->device]) {
+        wait = (struct backend_wait){b, e->unread[t->device], BACKEND_COPY};
+        waits = true;
+    }
     uint64_t value = e->copied[t->device] + (uint64_t)t->ordinal;
-    if (next_round) value += e->n_copies[t->device];
-    return b->fn->submit_copy(b, e->copies[transfer], &wait, waits, value);
+    if (next_round) value += prepared_of(e)->n_copies[t->device];
+    return b->fn->submit_copy(b, prepared_of(e)->copies[transfer], &wait, waits, value);
 }
 
 /* Those that are the first of a round in their slots. */
 static ats_status submit_first_copies(struct executor *e, bool next_round) {
-    for (int i = 0; i < e->program->n_transfers; i++) {
-        if (!e->program->transfers[i].ahead) continue;
-        bool done = !next_round && e->is_ahead[i];
-        e->is_ahead[i] = false;
-        if (!done) TRY(submit_copy(e, i, next_round));
-        e->is_ahead[i] = next_round;
+    const struct program *p = program_of(e);
+    for (int i = 0; i < p->n_transfers; i++) {
+        bool done = !next_round && e->ahead[p->transfers[i].device] == e->current;
+        if (p->transfers[i].ahead && !done) TRY(submit_copy(e, i, next_round));
     }
+    for (int d = 0; d < e->n_devices; d++)
+        if (p->n_slots[d]) e->ahead[d] = next_round ? e->current : -1;
     return ATS_OK;
+}
+
+/* A round begins that another program's first copies do not serve: where it needs their slots, its
+ * own come after them. */
+static void pass_unread(struct executor *e) {
+    const struct program *p = program_of(e);
+    for (int d = 0; d < e->n_devices; d++) {
+        int ahead = e->ahead[d];
+        e->unread[d] = 0;
+        if (ahead < 0 || ahead == e->current || p->n_slots[d] == 0) continue;
+        e->copied[d] += (uint64_t)e->programs.at[ahead]->n_slots[d];
+        e->unread[d] = e->copied[d];
+        e->ahead[d] = -1;
+    }
 }
 
 /* The first error of a round counts. */
@@ -307,7 +193,8 @@ static void tell_others(struct executor *e, int driven, uint64_t value) {
  * for, and wait for the others' values; then this thread drives its own. All of it even if some
  * fails: what is on its way waits for the rest. */
 static void submit_all(struct executor *e, const struct round *round, struct outcome *o) {
-    const struct program *p = e->program;
+    const struct program *p = program_of(e);
+    pass_unread(e);
     add_outcome(o, submit_first_copies(e, false));
     for (int i = 0; i < p->n_segments; i++) {
         const struct program_segment *s = &p->segments[i];
@@ -328,13 +215,19 @@ static void submit_all(struct executor *e, const struct round *round, struct out
 
 /* ---- timing ---- */
 
+static void open_times(struct executor *e, int k) {
+    const struct program *p = e->programs.at[k];
+    struct round_times *t = &e->prepared[k].times;
+    if (t->segments) return;
+    t->segments = ARENA_ARRAY(&e->arena, struct segment_times, p->n_segments);
+    t->copies = ARENA_ARRAY(&e->arena, struct copy_times, p->n_transfers);
+    t->waits = ARENA_ARRAY(&e->arena, struct backend_times, e->n_devices);
+}
+
 void executor_set_timed(struct executor *e, bool timed) {
-    e->has_times = false;
-    if (timed && !e->times.segments) {
-        e->times.segments = ARENA_ARRAY(&e->arena, struct segment_times, e->program->n_segments);
-        e->times.copies = ARENA_ARRAY(&e->arena, struct copy_times, e->program->n_transfers);
-        e->times.waits = ARENA_ARRAY(&e->arena, struct backend_times, e->n_devices);
-    }
+    e->last_times = NULL;
+    for (int k = 0; timed && k < e->programs.n; k++)
+        open_times(e, k);
     if (timed || e->timed)
         for (int d = 0; d < e->n_devices; d++)
             e->devices[d]->fn->set_timed(e->devices[d], timed);
@@ -342,7 +235,7 @@ void executor_set_timed(struct executor *e, bool timed) {
 }
 
 const struct round_times *executor_times(const struct executor *e) {
-    return e->has_times ? &e->times : NULL;
+    return e->last_times;
 }
 
 static uint64_t now(const struct executor *e) {
@@ -351,7 +244,7 @@ static uint64_t now(const struct executor *e) {
 
 /* What the devices have counted since the round began, once `minus` it was noted. */
 static void count_work(struct executor *e, bool minus) {
-    struct round_times *t = &e->times;
+    struct round_times *t = &prepared_of(e)->times;
     uint64_t submissions = 0, thread_ns = 0, driver_ns = 0, caller = 0;
     for (int d = 0; d < e->n_devices; d++) {
         struct backend_counters c;
@@ -368,34 +261,36 @@ static void count_work(struct executor *e, bool minus) {
 }
 
 static void begin_times(struct executor *e) {
-    e->has_times = false;
+    e->last_times = NULL;
     if (!e->timed) return;
     for (int d = 0; d < e->n_devices; d++) /* clocks drift */
         e->devices[d]->fn->set_timed(e->devices[d], true);
     count_work(e, false);
-    e->times.begin_ns = now(e);
+    prepared_of(e)->times.begin_ns = now(e);
 }
 
 static void end_times(struct executor *e) {
     if (!e->timed) return;
-    e->times.end_ns = now(e);
+    const struct program *p = program_of(e);
+    struct prepared *r = prepared_of(e);
+    r->times.end_ns = now(e);
     count_work(e, true);
-    for (int i = 0; i < e->program->n_segments; i++) {
-        struct backend *b = e->devices[e->program->segments[i].device];
-        struct segment_times *s = &e->times.segments[i];
-        s->known = b->fn->segment_times(b, e->segments[i], &s->ran);
+    for (int i = 0; i < p->n_segments; i++) {
+        struct backend *b = e->devices[p->segments[i].device];
+        struct segment_times *s = &r->times.segments[i];
+        s->known = b->fn->segment_times(b, r->segments[i], &s->ran);
         if (!s->known) s->ran = (struct backend_times){0};
     }
-    for (int i = 0; i < e->program->n_transfers; i++) {
-        const struct program_transfer *t = &e->program->transfers[i];
+    for (int i = 0; i < p->n_transfers; i++) {
+        const struct program_transfer *t = &p->transfers[i];
         struct backend *b = e->devices[t->device];
-        struct copy_times *c = &e->times.copies[i];
+        struct copy_times *c = &r->times.copies[i];
         /* of the round that is over: its values have been passed */
-        uint64_t value = e->copied[t->device] - e->n_copies[t->device] + (uint64_t)t->ordinal;
-        c->known = b->fn->copy_times(b, e->copies[i], value, &c->ran);
+        uint64_t value = e->copied[t->device] - r->n_copies[t->device] + (uint64_t)t->ordinal;
+        c->known = b->fn->copy_times(b, r->copies[i], value, &c->ran);
         if (!c->known) c->ran = (struct backend_times){0};
     }
-    e->has_times = true;
+    e->last_times = &r->times;
 }
 
 /* ---- a round ---- */
@@ -405,14 +300,14 @@ static ats_status wait_for(struct executor *e, int device) {
     uint64_t start = now(e);
     ats_status status = b->fn->wait(b, e->submitted[device]);
     races_learn(e->races, NULL, b, e->submitted[device]);
-    if (e->timed) e->times.waits[device] = (struct backend_times){start, now(e)};
+    if (e->timed) prepared_of(e)->times.waits[device] = (struct backend_times){start, now(e)};
     return status;
 }
 
 /* The caller reads them. */
 static void tell_logits(struct executor *e, int n_rows) {
     const struct race_access a = {.memory = e->exchange,
-                                  .begin = e->program->logits_offset_bytes,
+                                  .begin = program_of(e)->logits_offset_bytes,
                                   .bytes = 4 * (int64_t)n_rows * e->model->graph->n_vocab,
                                   .lines = 1,
                                   .what = "the logits",
@@ -421,30 +316,31 @@ static void tell_logits(struct executor *e, int n_rows) {
 }
 
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {
-    const struct program *p = e->program;
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
+    e->current = programs_of_round(&e->programs, round->n_tokens);
     races_begin_round(e->races);
     begin_times(e);
     struct outcome o = {ATS_OK, ""};
     submit_all(e, round, &o);
     for (int d = 0; d < e->n_devices; d++) { /* all of them: what runs still reads the round */
-        e->value[d] += e->per_round[d];
-        e->copied[d] += e->n_copies[d];
+        e->value[d] += prepared_of(e)->per_round[d];
+        e->copied[d] += prepared_of(e)->n_copies[d];
         add_outcome(&o, wait_for(e, d));
     }
     if (o.status != ATS_OK) return fail(o.status, "%s", o.text);
     end_times(e);
     tell_logits(e, round->n_rows);
-    *logits = (const float *)(const void *)((const uint8_t *)e->exchange + p->logits_offset_bytes);
+    *logits = (const float *)(const void *)((const uint8_t *)e->exchange +
+                                            program_of(e)->logits_offset_bytes);
     return ATS_OK;
 }
 
 void executor_copy_page(struct executor *e, int kv_class, int src, int dst) {
-    for (int i = 0; i < e->program->n_kvs; i++) {
-        int op = e->program->kvs[i].op;
-        if (e->model->graph->ops[op].p.attention.kv_class != kv_class) continue;
-        struct backend *b = e->devices[e->program->kvs[i].device];
+    const struct program *p = e->programs.at[0];
+    for (int i = 0; i < p->n_kvs; i++) {
+        if (e->model->graph->ops[p->kvs[i].op].p.attention.kv_class != kv_class) continue;
+        struct backend *b = e->devices[p->kvs[i].device];
         b->fn->kv_copy_page(b, e->kvs[i], src, dst);
     }
 }
@@ -455,12 +351,15 @@ void executor_ledger(const struct executor *e, int device, struct executor_ledge
 
 void executor_totals(const struct executor *e, struct ledger *out) {
     *out = e->ledger;
-    out->raw = NULL;
-    out->slot_offset = NULL;
+    ledger_forget(out);
+}
+
+const struct programs *executor_programs(const struct executor *e) {
+    return &e->programs;
 }
 
 const struct program *executor_program(const struct executor *e) {
-    return e->program;
+    return e->programs.at[0];
 }
 
 int executor_races(const struct executor *e) {

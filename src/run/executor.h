@@ -1,7 +1,8 @@
 /*
- * Carries rounds out: owns the program of a plan, its shards, caches and segments on every device,
- * and the exchange. Takes time from backends and waits only through them, so that it runs on `sim`
- * unchanged. Knows nothing of sequences, sampling or text. Used by the engine, by one thread.
+ * Carries rounds out: owns the programs of a plan, its weights, caches and segments on every
+ * device, and the exchange. Takes time from backends and waits only through them, so that it runs
+ * on `sim` unchanged. Knows nothing of sequences, sampling or text. Used by the engine, by one
+ * thread.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ MUST_CHECK ats_status executor_open(const struct model *model, const struct plan
                                     const struct executor_options *options, struct executor **out);
 void executor_close(struct executor *e); /* accepts NULL */
 
-/* Loads every shard into its home. done/total in bytes; returns false to cancel. */
+/* Loads every weight into its home. done/total in bytes; returns false to cancel. */
 typedef bool executor_progress_fn(void *user, uint64_t done, uint64_t total);
 MUST_CHECK ats_status executor_load(struct executor *e, executor_progress_fn *progress, void *user);
 
@@ -37,5 +38,7 @@ void executor_ledger(const struct executor *e, int device, struct executor_ledge
 void executor_totals(const struct executor *e, struct ledger *out);
 /* For tests of debug builds: races between devices so far (base/races.h). */
 int executor_races(const struct executor *e);
-/* Waits are read from it in every round: a test leaves one out by editing its segment. */
+const struct programs *executor_programs(const struct executor *e);
+/* The first of them. Waits are read from it in every round: a test leaves one out by editing its
+ * segment. */
 const struct program *executor_program(const struct executor *e);

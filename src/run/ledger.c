@@ -65,7 +65,7 @@ static void take_experts(const struct graph *g, const struct graph_op *op,
         p->math[EXPERT_GATE] == MATH_F32 || p->math[EXPERT_UP] == MATH_F32 || p->scale_input;
 }
 
-struct backend_limits device_limits(const struct model *model, const struct program *program,
+struct backend_limits device_limits(const struct model *model, const struct programs *programs,
                                     const struct executor_options *options, int device,
                                     void *exchange) {
     const struct graph *g = model->graph;
@@ -73,10 +73,10 @@ struct backend_limits device_limits(const struct model *model, const struct prog
                                .n_rows = options->n_rows,
                                .n_ctx = options->n_ctx,
                                .n_kv_classes = g->n_kv_classes,
-                               .local_bytes = program->local_bytes[device],
+                               .local_bytes = programs->local_bytes[device],
                                .exchange = exchange,
-                               .exchange_bytes = program->exchange_bytes,
-                               .n_slots = program->n_slots[device]};
+                               .exchange_bytes = programs->exchange_bytes,
+                               .n_slots = programs->n_slots[device]};
     for (int i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (op->kind == OP_MATMUL) l.max_cols = max_int(l.max_cols, g->weights[op->weight].n_cols);
@@ -100,15 +100,16 @@ static bool may_stay_mapped(const struct backend *b) {
     return !b->gpu;
 }
 
-/* Shards of either kind of device; copies of processors' weights are made up to *left bytes. */
-static void count_weights(const struct model *model, const struct program *p,
+/* Holdings of either kind of device; copies of processors' weights are made up to *left bytes. */
+static void count_weights(const struct model *model, const struct programs *p,
                           struct backend *const *devices, bool mappable, int64_t *left,
                           struct ledger *l) {
-    for (int i = 0; i < p->n_shards; i++) {
-        struct backend *b = devices[p->shards[i].device];
-        struct executor_ledger *line = &l->devices[p->shards[i].device];
-        struct weight_source s = shard_source(model, &p->shards[i], false);
-        if (s.streamed || may_stay_mapped(b) != mappable) continue;
+    for (int i = 0; i < p->n_holdings; i++) {
+        const struct program_shard *h = &p->holdings[i];
+        struct backend *b = devices[h->device];
+        struct executor_ledger *line = &l->devices[h->device];
+        struct weight_source s = shard_source(model, h, false);
+        if (holding_is_home(h) || may_stay_mapped(b) != mappable) continue;
         int64_t copied = b->fn->weight_bytes(b, &s);
         l->raw[i] = mappable && copied > *left;
         if (l->raw[i]) copied = 0;
@@ -118,22 +119,40 @@ static void count_weights(const struct model *model, const struct program *p,
     }
 }
 
+static void count_homes(const struct model *model, const struct programs *p,
+                        struct backend *const *devices, struct ledger *l) {
+    for (int i = 0; i < p->n_holdings; i++) {
+        const struct program_shard *h = &p->holdings[i];
+        if (!holding_is_home(h)) continue;
+        struct weight_source source = shard_source(model, h, false);
+        struct backend *b = devices[h->device];
+        struct executor_ledger *line = &l->devices[h->device];
+        *(b->pins ? &line->streamed_bytes : &line->pageable_bytes) +=
+            b->fn->weight_bytes(b, &source);
+    }
+}
+
 /* Streamed shards stand in their slot one after the other, and a slot holds the largest lot. */
-static void count_streamed(struct arena *arena, const struct model *model, const struct program *p,
-                           struct backend *const *devices, struct ledger *l) {
+static void place_in_slots(struct arena *arena, const struct model *model, const struct program *p,
+                           struct backend *const *devices, int64_t *slot_offset, struct ledger *l) {
     int64_t *used = ARENA_ARRAY(arena, int64_t, p->n_transfers);
-    l->slot_offset = ARENA_ARRAY(arena, int64_t, p->n_shards);
     for (int i = 0; i < p->n_shards; i++) {
         const struct program_shard *s = &p->shards[i];
         if (s->transfer < 0) continue;
         struct weight_source source = shard_source(model, s, false);
         struct backend *b = devices[s->device];
-        struct executor_ledger *line = &l->devices[s->device];
-        int64_t bytes = b->fn->weight_bytes(b, &source);
-        l->slot_offset[i] = used[s->transfer];
-        used[s->transfer] += (int64_t)round_up((size_t)bytes, WEIGHT_ALIGN);
+        slot_offset[i] = used[s->transfer];
+        used[s->transfer] +=
+            (int64_t)round_up((size_t)b->fn->weight_bytes(b, &source), WEIGHT_ALIGN);
         l->slot_bytes[s->device] = max_i64(l->slot_bytes[s->device], used[s->transfer]);
-        *(b->pins ? &line->streamed_bytes : &line->pageable_bytes) += bytes;
+    }
+}
+
+static void count_slots(struct arena *arena, const struct model *model, const struct programs *p,
+                        struct backend *const *devices, struct ledger *l) {
+    for (int k = 0; k < p->n; k++) {
+        l->slot_offset[k] = ARENA_ARRAY(arena, int64_t, p->at[k]->n_shards);
+        place_in_slots(arena, model, p->at[k], devices, l->slot_offset[k], l);
     }
     for (int d = 0; d < l->n_devices; d++) {
         l->devices[d].slot_bytes = p->n_slots[d] * l->slot_bytes[d];
@@ -141,15 +160,27 @@ static void count_streamed(struct arena *arena, const struct model *model, const
     }
 }
 
-void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
+static void count_caches(const struct model *model, const struct program *p,
+                         const struct executor_options *options, struct ledger *l) {
+    for (int i = 0; i < p->n_kvs; i++) {
+        struct kv_layout layout = program_kv_layout(model, &p->kvs[i], options);
+        l->devices[p->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&layout);
+    }
+    for (int i = 0; i < p->n_states; i++) {
+        struct state_layout layout = program_state_layout(model, &p->states[i], options);
+        l->devices[p->states[i].device].state_bytes += 4 * layout.n_floats * layout.n_slots;
+    }
+}
+
+void ledger_count(struct arena *arena, const struct model *model, const struct programs *programs,
                   struct backend *const *devices, const struct executor_options *options,
                   struct ledger *out) {
-    *out = (struct ledger){.n_devices = program->n_devices,
+    *out = (struct ledger){.n_devices = programs->at[0]->n_devices,
                            .host_limit_bytes = options->host_bytes,
                            .n_ctx = options->n_ctx,
-                           .raw = ARENA_ARRAY(arena, bool, program->n_shards)};
+                           .raw = ARENA_ARRAY(arena, bool, programs->n_holdings)};
     for (int d = 0; d < out->n_devices; d++) {
-        struct backend_limits limits = device_limits(model, program, options, d, NULL);
+        struct backend_limits limits = device_limits(model, programs, options, d, NULL);
         struct executor_ledger *line = &out->devices[d];
         devices[d]->fn->memory(devices[d], &line->memory);
         line->limit_bytes = ledger_limit_bytes(&line->memory);
@@ -158,24 +189,18 @@ void ledger_count(struct arena *arena, const struct model *model, const struct p
         line->work_bytes = devices[d]->fn->work_bytes(devices[d], &limits);
         line->pinned_bytes = devices[d]->fn->pinned_bytes(devices[d], &limits);
     }
-    out->devices[0].pinned_bytes += program->exchange_bytes; /* it allocates it */
-    for (int i = 0; i < program->n_kvs; i++) {
-        struct kv_layout layout = program_kv_layout(model, &program->kvs[i], options);
-        out->devices[program->kvs[i].device].kv_bytes += (int64_t)kv_layout_bytes(&layout);
-    }
-    for (int i = 0; i < program->n_states; i++) {
-        struct state_layout layout = program_state_layout(model, &program->states[i], options);
-        out->devices[program->states[i].device].state_bytes += 4 * layout.n_floats * layout.n_slots;
-    }
-    count_streamed(arena, model, program, devices, out);
+    out->devices[0].pinned_bytes += programs->exchange_bytes; /* it allocates it */
+    count_caches(model, programs->at[0], options, out);
+    count_homes(model, programs, devices, out);
+    count_slots(arena, model, programs, devices, out);
     int64_t left = options->host_bytes;
     for (int d = 0; d < out->n_devices; d++) {
         const struct executor_ledger *line = &out->devices[d];
         left -= ledger_host_bytes(line) + (line->memory.host ? ledger_own_bytes(line) : 0);
     }
-    count_weights(model, program, devices, false, &left, out);
+    count_weights(model, programs, devices, false, &left, out);
     left = min_i64(left, (int64_t)(COPIES_SHARE * (double)options->host_bytes));
-    count_weights(model, program, devices, true, &left, out);
+    count_weights(model, programs, devices, true, &left, out);
     for (int d = 0; d < out->n_devices; d++) {
         const struct executor_ledger *line = &out->devices[d];
         out->host_bytes +=

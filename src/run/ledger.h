@@ -6,7 +6,7 @@
 #pragma once
 
 #include "model/model.h"
-#include "run/lower.h"
+#include "run/programs.h"
 
 #define EXECUTOR_MAX_DEVICES                                                                       \
     4 /* a residual add of two partial sums has 2 inputs a device: STEP_MAX_IN */
@@ -59,15 +59,22 @@ struct ledger {
     int64_t host_bytes; /* promised of the host's memory by all of them */
     int64_t host_limit_bytes;
     int n_ctx;
-    bool *raw;            /* (n_shards) memory is short: it stays as it is in the file's map */
-    int64_t *slot_offset; /* (n_shards) of streamed ones */
+    bool *raw; /* (n_holdings) memory is short: it stays as it is in the file's map */
+    int64_t *slot_offset[MAX_PROGRAMS];       /* (n_shards) of streamed ones */
     int64_t slot_bytes[EXECUTOR_MAX_DEVICES]; /* of each slot */
 };
 
-/* Counts a program on devices (program->n_devices). out->raw lies in the arena. */
-void ledger_count(struct arena *arena, const struct model *model, const struct program *program,
+/* Counts a plan's programs on devices (n_devices of the first): what they share once, and what only
+ * one of them works with at a time as the larger one needs it. Arrays of *out lie in the arena. */
+void ledger_count(struct arena *arena, const struct model *model, const struct programs *programs,
                   struct backend *const *devices, const struct executor_options *options,
                   struct ledger *out);
+/* Sums outlive the arena: what is said of single shards is left out. */
+static inline void ledger_forget(struct ledger *l) {
+    l->raw = NULL;
+    for (int k = 0; k < MAX_PROGRAMS; k++)
+        l->slot_offset[k] = NULL;
+}
 /* UNSUPPORTED if heads do not fit the types of the KV cache: before anything is counted. */
 MUST_CHECK ats_status kv_types_check(const struct graph *g, const struct executor_options *options);
 /* NO_MEMORY with the sums if a memory is too small.. */
@@ -82,6 +89,6 @@ struct state_layout program_state_layout(const struct model *model,
                                          const struct program_state *state,
                                          const struct executor_options *options);
 /* What a device must be ready for. exchange: its address, if there is one yet. */
-struct backend_limits device_limits(const struct model *model, const struct program *program,
+struct backend_limits device_limits(const struct model *model, const struct programs *programs,
                                     const struct executor_options *options, int device,
                                     void *exchange);

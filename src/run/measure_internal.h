@@ -41,6 +41,7 @@ struct measure_rig {
     int32_t *pages;
     struct backend_weight **loaded;
     int n_loaded;
+    struct backend_home *home; /* of one of them that is streamed; or NULL */
 };
 
 /* Opens `name` beside peer (NULL: alone) for rounds of at most limits->n_tokens tokens; limits has

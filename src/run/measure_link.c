@@ -140,6 +140,8 @@ static ats_status time_pinned(struct pair *p, double *out) {
                               .data = p->m->pool,
                               .streamed = true};
     double v[REPEATS];
+    TRY(b->fn->home_open(b, &s, &p->rigs[SIDE_GPU].home));
+    s.home = p->rigs[SIDE_GPU].home;
     TRY(b->fn->weight_load(b, &s, &weight));
     p->rigs[SIDE_GPU].loaded[p->rigs[SIDE_GPU].n_loaded++] = weight;
     TRY(b->fn->weights_ready(b));

@@ -47,6 +47,7 @@ ats_status rig_open(struct measure *m, struct measure_rig *r, const char *name,
 void rig_close(struct measure_rig *r) {
     for (int i = 0; i < r->n_loaded; i++)
         r->b->fn->weight_free(r->b, r->loaded[i]);
+    if (r->home) r->b->fn->home_close(r->b, r->home);
     if (r->owns_exchange)
         r->b->fn->host_free(r->b, r->limits.exchange, (size_t)r->limits.exchange_bytes);
     backend_close(r->b);
@@ -103,8 +104,8 @@ ats_status rig_weight(struct measure_rig *r, enum dtype type, int n_rows, int n_
     } else {
         int64_t bytes = rig_weight_bytes(r, type, n_rows, n_cols, n_experts);
         REQUIRE((size_t)(offset + bytes) <= r->m->pool_bytes);
-        s.packed = r->b->fn->weight_bytes(r->b, &s) > 0;
         s.data = r->m->pool + offset;
+        if (r->b->fn->weight_bytes(r->b, &s) > 0) s.packed = s.data;
     }
     s.raw = !r->b->gpu && !s.packed;
     TRY(r->b->fn->weight_load(r->b, &s, out));

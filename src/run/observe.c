@@ -18,12 +18,13 @@ static void set_timed(ats_engine *e) {
 
 ats_status observe_open(ats_engine *e) {
     struct observation *o = &e->observed;
-    const struct program *program = executor_program(e->executor);
+    const struct programs *programs = executor_programs(e->executor);
     arena_free(&o->arena);
-    metrics_facts(&o->arena, e->model->graph, program, e->devices, &o->facts);
+    for (int k = 0; k < programs->n; k++)
+        metrics_facts(&o->arena, e->model->graph, programs->at[k], e->devices, &o->facts[k]);
     bool wanted = e->options.trace && e->options.trace[0];
     if (wanted && !o->trace) TRY(trace_open(e->options.trace, &o->trace));
-    if (o->trace) TRY(trace_program(o->trace, e->model->graph, program, e->devices));
+    if (o->trace) TRY(trace_programs(o->trace, e->model->graph, programs, e->devices));
     set_timed(e);
     return ATS_OK;
 }
@@ -38,7 +39,9 @@ void observe_round(ats_engine *e, const struct round *round, bool decode, uint64
     const struct round_times *times = executor_times(e->executor);
     if (!times) return;
     if (o->measures) {
-        metrics_add(executor_program(e->executor), &o->facts, round, times, &o->metrics[decode]);
+        const struct programs *p = executor_programs(e->executor);
+        int k = programs_of_round(p, round->n_tokens);
+        metrics_add(p->at[k], &o->facts[k], round, times, &o->metrics[decode]);
         o->metrics[decode].host_ns += host_ns;
     }
     if (!o->trace || trace_round(o->trace, round, times) == ATS_OK) return;

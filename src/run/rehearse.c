@@ -185,7 +185,7 @@ static ats_status open_executor(struct rehearsing *r) {
 static ats_status open_trace(struct rehearsing *r) {
     if (!r->o->trace) return ATS_OK;
     TRY(trace_open(r->o->trace, &r->trace));
-    return trace_program(r->trace, r->model->graph, executor_program(r->executor), r->devices);
+    return trace_programs(r->trace, r->model->graph, executor_programs(r->executor), r->devices);
 }
 
 static void close_all(struct rehearsing *r) {

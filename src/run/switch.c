@@ -5,45 +5,45 @@
 
 /* ---- what stays ---- */
 
-/* The slots of streamed shards go with what is reserved. */
-static bool same_shard(const struct executor *a, int i, const struct executor *b, int j) {
-    const struct program_shard *p = &a->program->shards[i], *q = &b->program->shards[j];
+static bool same_holding(const struct executor *a, int i, const struct executor *b, int j) {
+    const struct program_shard *p = &a->programs.holdings[i], *q = &b->programs.holdings[j];
     bool same_range = p->axis == q->axis && p->begin == q->begin && p->end == q->end;
     if (p->device != q->device) return false;
     struct weight_source x = executor_source(a, i), y = executor_source(b, j);
-    return !x.streamed && !y.streamed && x.data == y.data && (x.data || same_range) &&
+    return x.streamed == y.streamed && x.data == y.data && (x.data || same_range) &&
            x.dtype == y.dtype && x.n_rows == y.n_rows && x.n_cols == y.n_cols &&
            x.n_experts == y.n_experts && x.row_bytes == y.row_bytes &&
            x.matrix_bytes == y.matrix_bytes && x.raw == y.raw;
 }
 
-/* Shards of a weight are few and stand near each other: each is looked for among those of its
- * weight. first: (n_weights + 1), next: (n_shards). */
-static void take_shards(struct executor *to, struct executor *from, struct arena *scratch,
-                        struct switch_report *report) {
-    const struct program *p = to->program, *q = from->program;
+/* Holdings of a weight are few and stand near each other: each is looked for among those of its
+ * weight. first: (n_weights), next: (n_holdings). */
+static void take_holdings(struct executor *to, struct executor *from, struct arena *scratch,
+                          struct switch_report *report) {
+    const struct programs *p = &to->programs, *q = &from->programs;
     int n_weights = to->model->graph->n_weights;
     int *first = ARENA_ARRAY(scratch, int, n_weights),
-        *next = ARENA_ARRAY(scratch, int, q->n_shards);
+        *next = ARENA_ARRAY(scratch, int, q->n_holdings);
     for (int w = 0; w < n_weights; w++)
         first[w] = -1;
-    for (int j = q->n_shards - 1; j >= 0; j--) {
-        next[j] = first[q->shards[j].weight];
-        first[q->shards[j].weight] = j;
+    for (int j = q->n_holdings - 1; j >= 0; j--) {
+        next[j] = first[q->holdings[j].weight];
+        first[q->holdings[j].weight] = j;
     }
-    for (int i = 0; i < p->n_shards; i++) {
+    for (int i = 0; i < p->n_holdings; i++) {
         struct weight_source s = executor_source(to, i);
-        for (int j = first[p->shards[i].weight]; j >= 0 && !to->weights[i]; j = next[j])
-            if (from->weights[j] && same_shard(to, i, from, j)) {
-                to->weights[i] = from->weights[j];
-                from->weights[j] = NULL;
+        for (int j = first[p->holdings[i].weight]; j >= 0 && !executor_has(to, i); j = next[j])
+            if (executor_has(from, j) && same_holding(to, i, from, j)) {
+                to->held[i] = from->held[j];
+                from->held[j] = (struct held){0};
             }
-        *(to->weights[i] ? &report->kept_bytes : &report->loaded_bytes) += weight_source_bytes(&s);
+        *(executor_has(to, i) ? &report->kept_bytes : &report->loaded_bytes) +=
+            weight_source_bytes(&s);
     }
 }
 
 static void take_caches(struct executor *to, struct executor *from) {
-    const struct program *p = to->program, *q = from->program;
+    const struct program *p = to->programs.at[0], *q = from->programs.at[0];
     for (int i = 0; i < p->n_kvs; i++)
         for (int j = 0; j < q->n_kvs && !to->kvs[i]; j++)
             if (same_kv(&p->kvs[i], &q->kvs[j])) {
@@ -65,7 +65,9 @@ static void take_timelines(struct executor *to, const struct executor *from) {
     for (int d = 0; d < to->n_devices; d++) {
         to->value[d] = from->value[d];
         to->submitted[d] = from->submitted[d];
-        to->copied[d] = from->copied[d] + from->n_copies[d];
+        to->copied[d] = from->copied[d];
+        if (from->ahead[d] >= 0)
+            to->copied[d] += (uint64_t)from->programs.at[from->ahead[d]]->n_slots[d];
     }
 }
 
@@ -73,13 +75,13 @@ static void take_timelines(struct executor *to, const struct executor *from) {
 static ats_status hand_over(struct executor *from, struct executor *to, struct images *images,
                             struct switch_report *report) {
     struct arena scratch = {0};
-    const struct program *p = to->program;
+    const struct program *p = to->programs.at[0];
     bool *kvs = ARENA_ARRAY(&scratch, bool, p->n_kvs),
          *states = ARENA_ARRAY(&scratch, bool, p->n_states);
     report->kept_bytes = report->loaded_bytes = 0;
     take_timelines(to, from);
     executor_drop_segments(from);
-    take_shards(to, from, &scratch, report);
+    take_holdings(to, from, &scratch, report);
     take_caches(to, from);
     executor_drop_homes(from);
     for (int i = 0; i < p->n_kvs; i++)

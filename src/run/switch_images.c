@@ -23,15 +23,6 @@ struct images {
     size_t piece_bytes;
 };
 
-bool same_kv(const struct program_kv *a, const struct program_kv *b) {
-    return a->device == b->device && a->op == b->op && a->head_begin == b->head_begin &&
-           a->head_end == b->head_end;
-}
-
-bool same_state(const struct program_state *a, const struct program_state *b) {
-    return a->device == b->device && a->op == b->op && a->begin == b->begin && a->end == b->end;
-}
-
 /* ---- which move ---- */
 
 static bool has_kv(const struct program *p, const struct program_kv *kv) {
@@ -113,7 +104,7 @@ ats_status images_open(const struct executor *from, const struct executor *to,
     m->g = from->model->graph;
     m->kvs = ARENA_ARRAY(&m->arena, struct image, m->g->n_ops);
     m->states = ARENA_ARRAY(&m->arena, struct image, m->g->n_ops);
-    find_moving(m, from->program, to->program);
+    find_moving(m, from->programs.at[0], to->programs.at[0]);
     for (int i = 0; i < m->n_kvs && status == ATS_OK; i++)
         status = open_kv(m, &to->o, use, &m->kvs[i]);
     for (int i = 0; i < m->n_states && status == ATS_OK; i++)
@@ -184,7 +175,7 @@ static uint8_t *unit_of(const struct image *image, int i) {
 
 static ats_status carry_kv(struct images *m, struct executor *e, const struct image *image, int kv,
                            bool write) {
-    const struct program_kv *place = &e->program->kvs[kv];
+    const struct program_kv *place = &e->programs.at[0]->kvs[kv];
     struct backend *b = e->devices[place->device];
     for (int i = 0; i < image->n; i++) {
         if (write) {
@@ -200,7 +191,7 @@ static ats_status carry_kv(struct images *m, struct executor *e, const struct im
 
 static ats_status carry_state(struct images *m, struct executor *e, const struct image *image,
                               int state, bool write) {
-    const struct program_state *place = &e->program->states[state];
+    const struct program_state *place = &e->programs.at[0]->states[state];
     struct backend *b = e->devices[place->device];
     for (int i = 0; i < image->n; i++) {
         if (write) {
@@ -217,12 +208,12 @@ static ats_status carry_state(struct images *m, struct executor *e, const struct
 static ats_status carry(struct images *m, struct executor *e, const bool *kvs, const bool *states,
                         bool write) {
     for (int k = 0; k < m->n_kvs; k++)
-        for (int i = 0; i < e->program->n_kvs; i++)
-            if (e->program->kvs[i].op == m->kvs[k].op && (!kvs || kvs[i]))
+        for (int i = 0; i < e->programs.at[0]->n_kvs; i++)
+            if (e->programs.at[0]->kvs[i].op == m->kvs[k].op && (!kvs || kvs[i]))
                 TRY(carry_kv(m, e, &m->kvs[k], i, write));
     for (int k = 0; k < m->n_states; k++)
-        for (int i = 0; i < e->program->n_states; i++)
-            if (e->program->states[i].op == m->states[k].op && (!states || states[i]))
+        for (int i = 0; i < e->programs.at[0]->n_states; i++)
+            if (e->programs.at[0]->states[i].op == m->states[k].op && (!states || states[i]))
                 TRY(carry_state(m, e, &m->states[k], i, write));
     return ATS_OK;
 }

@@ -19,6 +19,3 @@ MUST_CHECK ats_status images_read(struct images *m, struct executor *e);
 /* Back into those of e that it did not take over: fresh_kv (n_kvs), fresh_state (n_states). */
 MUST_CHECK ats_status images_write(struct images *m, struct executor *e, const bool *fresh_kv,
                                    const bool *fresh_state);
-
-bool same_kv(const struct program_kv *a, const struct program_kv *b);
-bool same_state(const struct program_state *a, const struct program_state *b);

@@ -16,19 +16,26 @@ enum { TRACK_ROUNDS = 1, TRACK_HOST, TRACK_DEVICE };
 
 static const char end_text[] = "\n]}\n";
 
+/* What is said of a program's rounds. */
+struct traced {
+    const struct program *program;
+    const char **names, **ops; /* (n_segments) */
+    const char **copies;       /* (n_transfers) their names */
+    int *by_ordinal;           /* segments by device and ordinal, see segment_at */
+    int *first;                /* (n_devices) where a device's begin there */
+};
+
 struct trace {
     struct file_pieces file;
     struct buf text; /* of the piece being written */
     struct arena arena;
-    const struct program *program;
-    const char **names, **ops; /* (n_segments) */
-    const char **copies;       /* (n_transfers) their names */
-    const bool *driven;        /* (n_devices) */
-    int *by_ordinal;           /* segments by device and ordinal, see segment_at */
-    int *first;                /* (n_devices) where a device's begin there */
-    bool begun;                /* an event stands in the file */
-    uint64_t zero_ns;          /* the clock where the file begins */
-    uint64_t end_ns;           /* of the last round, since then */
+    const struct programs *programs;
+    struct traced traced[MAX_PROGRAMS];
+    const struct traced *now; /* of the round that is being written */
+    const bool *driven;       /* (n_devices) */
+    bool begun;               /* an event stands in the file */
+    uint64_t zero_ns;         /* the clock where the file begins */
+    uint64_t end_ns;          /* of the last round, since then */
     uint64_t next_arrow;
 };
 
@@ -140,8 +147,8 @@ static int layer_of(const struct program *p, const struct program_segment *s) {
 }
 
 /* "3: attn_norm .. attn_output", and all of them in between. */
-static void name_segment(struct trace *t, const struct graph *g, int segment) {
-    const struct program *p = t->program;
+static void name_segment(struct trace *t, struct traced *of, const struct graph *g, int segment) {
+    const struct program *p = of->program;
     const struct program_segment *s = &p->segments[segment];
     struct buf name = {0}, ops = {0};
     int layer = layer_of(p, s);
@@ -159,54 +166,62 @@ static void name_segment(struct trace *t, const struct graph *g, int segment) {
         if (i > s->step_begin) buf_add_char(&ops, ' ');
         add_op(&ops, g, &p->steps[p->order[i]].step);
     }
-    t->names[segment] = arena_strdup(&t->arena, buf_str(&name));
-    t->ops[segment] = arena_strdup(&t->arena, buf_str(&ops));
+    of->names[segment] = arena_strdup(&t->arena, buf_str(&name));
+    of->ops[segment] = arena_strdup(&t->arena, buf_str(&ops));
     buf_free(&name);
     buf_free(&ops);
 }
 
 /* "slot 1: attn_q", the first of those that it brings. */
-static void name_copy(struct trace *t, const struct graph *g, int transfer) {
-    const struct program_transfer *p = &t->program->transfers[transfer];
+static void name_copy(struct trace *t, struct traced *of, const struct graph *g, int transfer) {
+    const struct program_transfer *p = &of->program->transfers[transfer];
     struct buf name = {0};
     buf_printf(&name, "slot %d: ", p->slot);
-    add_op(&name, g, &t->program->steps[p->first_step].step);
-    t->copies[transfer] = arena_strdup(&t->arena, buf_str(&name));
+    add_op(&name, g, &of->program->steps[p->first_step].step);
+    of->copies[transfer] = arena_strdup(&t->arena, buf_str(&name));
     buf_free(&name);
 }
 
-static void index_segments(struct trace *t) {
-    const struct program *p = t->program;
-    t->first = ARENA_ARRAY(&t->arena, int, p->n_devices);
-    t->by_ordinal = ARENA_ARRAY(&t->arena, int, p->n_segments);
+static void index_segments(struct trace *t, struct traced *of) {
+    const struct program *p = of->program;
+    of->first = ARENA_ARRAY(&t->arena, int, p->n_devices);
+    of->by_ordinal = ARENA_ARRAY(&t->arena, int, p->n_segments);
     for (int d = 0, at = 0; d < p->n_devices; d++) {
-        t->first[d] = at;
+        of->first[d] = at;
         for (int i = 0; i < p->n_segments; i++)
             at += p->segments[i].device == d;
     }
     for (int i = 0; i < p->n_segments; i++)
-        t->by_ordinal[t->first[p->segments[i].device] + p->segments[i].ordinal - 1] = i;
+        of->by_ordinal[of->first[p->segments[i].device] + p->segments[i].ordinal - 1] = i;
 }
 
-ats_status trace_program(struct trace *t, const struct graph *g, const struct program *program,
-                         struct backend *const *devices) {
+static void name_all(struct trace *t, struct traced *of, const struct graph *g,
+                     const struct program *p) {
+    of->program = p;
+    of->names = ARENA_ARRAY(&t->arena, const char *, p->n_segments);
+    of->ops = ARENA_ARRAY(&t->arena, const char *, p->n_segments);
+    of->copies = ARENA_ARRAY(&t->arena, const char *, p->n_transfers);
+    index_segments(t, of);
+    for (int i = 0; i < p->n_transfers; i++)
+        name_copy(t, of, g, i);
+    for (int i = 0; i < p->n_segments; i++)
+        name_segment(t, of, g, i);
+}
+
+ats_status trace_programs(struct trace *t, const struct graph *g, const struct programs *programs,
+                          struct backend *const *devices) {
+    int n_devices = programs->at[0]->n_devices;
     arena_free(&t->arena);
-    t->program = program;
-    t->names = ARENA_ARRAY(&t->arena, const char *, program->n_segments);
-    t->ops = ARENA_ARRAY(&t->arena, const char *, program->n_segments);
-    bool *driven = ARENA_ARRAY(&t->arena, bool, program->n_devices);
-    index_segments(t);
-    t->copies = ARENA_ARRAY(&t->arena, const char *, program->n_transfers);
-    for (int i = 0; i < program->n_transfers; i++)
-        name_copy(t, g, i);
-    for (int i = 0; i < program->n_segments; i++)
-        name_segment(t, g, i);
-    for (int d = 0; d < program->n_devices; d++) {
+    t->programs = programs;
+    for (int k = 0; k < programs->n; k++)
+        name_all(t, &t->traced[k], g, programs->at[k]);
+    bool *driven = ARENA_ARRAY(&t->arena, bool, n_devices);
+    for (int d = 0; d < n_devices; d++) {
         char *name = arena_printf(&t->arena, "device %d: %s", d, devices[d]->name);
         driven[d] = devices[d]->driven;
         name_track(t, TRACK_DEVICE + d, name);
-        if (program->n_slots[d])
-            name_track(t, TRACK_DEVICE + program->n_devices + d,
+        if (programs->n_slots[d])
+            name_track(t, TRACK_DEVICE + n_devices + d,
                        arena_printf(&t->arena, "device %d: copies", d));
     }
     t->driven = driven;
@@ -234,22 +249,25 @@ static void add_round(struct trace *t, const struct round *round, const struct r
 
 static void add_segment(struct trace *t, int segment, const struct round_times *times) {
     const struct segment_times *s = &times->segments[segment];
-    add_span(t, TRACK_DEVICE + t->program->segments[segment].device, s->ran, t->names[segment]);
-    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"}}", segment, t->ops[segment]);
+    add_span(t, TRACK_DEVICE + t->now->program->segments[segment].device, s->ran,
+             t->now->names[segment]);
+    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"}}", segment,
+               t->now->ops[segment]);
 }
 
 /* A copy may have run before its round, and before the first of the file. */
 static void add_copy(struct trace *t, int transfer, const struct round_times *times) {
-    const struct program_transfer *p = &t->program->transfers[transfer];
+    const struct program_transfer *p = &t->now->program->transfers[transfer];
     const struct copy_times *c = &times->copies[transfer];
     if (!c->known || c->ran.begin_ns < t->zero_ns) return;
-    add_span(t, TRACK_DEVICE + t->program->n_devices + p->device, c->ran, t->copies[transfer]);
+    add_span(t, TRACK_DEVICE + t->now->program->n_devices + p->device, c->ran,
+             t->now->copies[transfer]);
     buf_printf(&t->text, ",\"args\":{\"transfer\":%d,\"slot\":%d}}", transfer, p->slot);
 }
 
 /* The caller waits in the segments that it drives, before they begin. */
 static void add_wait(struct trace *t, int segment, const struct round_times *times) {
-    const struct program_segment *p = &t->program->segments[segment];
+    const struct program_segment *p = &t->now->program->segments[segment];
     const struct segment_times *s = &times->segments[segment];
     if (!t->driven[p->device] || p->n_waits == 0) return;
     add_span(t, TRACK_HOST, (struct backend_times){s->submit_ns, s->ran.begin_ns}, "wait");
@@ -257,7 +275,7 @@ static void add_wait(struct trace *t, int segment, const struct round_times *tim
 }
 
 static int segment_at(const struct trace *t, const struct program_wait *w) {
-    return t->by_ordinal[t->first[w->device] + w->ordinal - 1];
+    return t->now->by_ordinal[t->now->first[w->device] + w->ordinal - 1];
 }
 
 static void add_arrow_end(struct trace *t, const char *phase, int device, uint64_t ns) {
@@ -268,7 +286,7 @@ static void add_arrow_end(struct trace *t, const char *phase, int device, uint64
 }
 
 static void add_arrows(struct trace *t, int segment, const struct round_times *times) {
-    const struct program_segment *p = &t->program->segments[segment];
+    const struct program_segment *p = &t->now->program->segments[segment];
     for (int i = 0; i < p->n_waits; i++) {
         const struct segment_times *from = &times->segments[segment_at(t, &p->waits[i])];
         if (!from->known) continue;
@@ -281,7 +299,8 @@ static void add_arrows(struct trace *t, int segment, const struct round_times *t
 
 ats_status trace_round(struct trace *t, const struct round *round,
                        const struct round_times *times) {
-    const struct program *p = t->program;
+    t->now = &t->traced[programs_of_round(t->programs, round->n_tokens)];
+    const struct program *p = t->now->program;
     /* devices that came in place of others may have another clock */
     bool first = t->zero_ns == 0 && t->end_ns == 0;
     if (first || times->begin_ns < t->zero_ns + t->end_ns) t->zero_ns = times->begin_ns - t->end_ns;

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "run/lower.h"
+#include "run/programs.h"
 #include "run/timing.h"
 
 struct trace;
@@ -13,10 +13,11 @@ struct trace;
 /* path: created or emptied. *out owned. Errors: IO. */
 MUST_CHECK ats_status trace_open(const char *path, struct trace **out);
 void trace_close(struct trace *t); /* accepts NULL */
-/* Rounds to come are of this program, which lives until the next call. devices:
- * (program->n_devices). Errors: IO. */
-MUST_CHECK ats_status trace_program(struct trace *t, const struct graph *g,
-                                    const struct program *program, struct backend *const *devices);
+/* Rounds to come are of these programs, which live until the next call. devices: (n_devices of
+ * theirs). Errors: IO. */
+MUST_CHECK ats_status trace_programs(struct trace *t, const struct graph *g,
+                                     const struct programs *programs,
+                                     struct backend *const *devices);
 /* Appends a round. Errors: IO; CANCELLED once the file has grown as large as it may. */
 MUST_CHECK ats_status trace_round(struct trace *t, const struct round *round,
                                   const struct round_times *times);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include "run/engine.h"
+#include "run/executor_internal.h"
 #include "support.h"
 
 void coverage_close(struct coverage *c) {
@@ -66,8 +67,7 @@ static const char *step_name(const struct step *s) {
     return s->kind == STEP_SUM ? "sum" : "copy";
 }
 
-static void cover_steps(struct coverage *c, const ats_engine *e) {
-    const struct program *p = executor_program(e->executor);
+static void cover_steps(struct coverage *c, const ats_engine *e, const struct program *p) {
     for (int i = 0; i < p->n_steps; i++) {
         const struct program_step *s = &p->steps[i];
         const char *home = s->transfer >= 0 ? "streamed" : "resident";
@@ -109,8 +109,7 @@ static void cover_block(struct coverage *c, const ats_engine *e, const struct gr
     if (first) cover(c, "%s divided, %s first", block_names[b->kind], first);
 }
 
-static void cover_slots(struct coverage *c, const ats_engine *e) {
-    const struct program *p = executor_program(e->executor);
+static void cover_slots(struct coverage *c, const struct program *p) {
     for (int d = 0; d < p->n_devices; d++) {
         int n = 0;
         for (int i = 0; i < p->n_transfers; i++)
@@ -122,9 +121,12 @@ static void cover_slots(struct coverage *c, const ats_engine *e) {
 }
 
 void coverage_engine(struct coverage *c, const ats_engine *e, size_t max_range) {
-    cover_steps(c, e);
+    const struct programs *all = executor_programs(e->executor);
+    for (int k = 0; k < all->n; k++) {
+        cover_steps(c, e, all->at[k]);
+        cover_slots(c, all->at[k]);
+    }
     cover_parts(c, e, max_range);
-    cover_slots(c, e);
     for (int i = 0; i < e->model->graph->n_blocks; i++)
         cover_block(c, e, &e->model->graph->blocks[i]);
 }
@@ -138,8 +140,19 @@ static bool attends(const ats_engine *e, int device) {
     return false;
 }
 
+/* Which of a plan's two programs was the last one. */
+static void cover_turn(struct coverage *c, const ats_engine *e) {
+    static const char *const names[] = {"decode", "prompts"};
+    const struct executor *x = e->executor;
+    if (x->programs.n < 2) return;
+    cover(c, "the program of %s, of two", names[x->current]);
+    for (int d = 0; d < e->n_devices; d++)
+        if (x->unread[d]) cover(c, "copies that no round read, %s", kind_of(e, d));
+}
+
 void coverage_round(struct coverage *c, const ats_engine *e, size_t begin, size_t end, int n_seqs) {
     const size_t page = (size_t)1 << KV_PAGE_TOKENS_LOG2;
+    cover_turn(c, e);
     for (int d = 0; d < e->n_devices; d++) {
         if (!attends(e, d)) continue;
         const char *kind = kind_of(e, d);

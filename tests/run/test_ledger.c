@@ -13,7 +13,7 @@ struct bench {
     struct gguf *file;
     struct model *model;
     struct backend *devices[2];
-    struct program *program;
+    struct programs programs;
     struct executor_options o;
 };
 
@@ -31,7 +31,7 @@ static void bench_open(struct bench *b, const char *gpu) {
         TEST_OK(backend_open(d == CPU ? "sim:cpu" : gpu, &o, &b->devices[d]));
     }
     const struct plan *plan = plan_even(&b->arena, b->model->graph, 2);
-    b->program = program_lower(&b->arena, b->model->graph, plan, N_TOKENS, N_TOKENS);
+    programs_lower(&b->arena, b->model->graph, plan, b->devices, N_TOKENS, N_TOKENS, &b->programs);
     b->o = (struct executor_options){.n_tokens = N_TOKENS,
                                      .n_rows = N_TOKENS,
                                      .n_ctx = 64,
@@ -50,13 +50,13 @@ static void bench_close(struct bench *b) {
 }
 
 static void count(struct bench *b, struct ledger *l) {
-    ledger_count(&b->arena, b->model, b->program, b->devices, &b->o, l);
+    ledger_count(&b->arena, b->model, &b->programs, b->devices, &b->o, l);
 }
 
 static int count_raw(const struct bench *b, const struct ledger *l, int device) {
     int n = 0;
-    for (int i = 0; i < b->program->n_shards; i++)
-        n += b->program->shards[i].device == device && l->raw[i];
+    for (int i = 0; i < b->programs.n_holdings; i++)
+        n += b->programs.holdings[i].device == device && l->raw[i];
     return n;
 }
 
@@ -70,7 +70,7 @@ static void each_memory_gets_what_lies_in_it(void **state) {
     assert_true(cpu->memory.host && !gpu->memory.host);
     assert_true(cpu->weight_bytes > 0 && gpu->weight_bytes > 0);
     assert_true(cpu->kv_bytes > 0 && cpu->kv_bytes == gpu->kv_bytes);
-    assert_true(cpu->pinned_bytes >= b.program->exchange_bytes);
+    assert_true(cpu->pinned_bytes >= b.programs.exchange_bytes);
     assert_int_equal(l.host_bytes, ledger_own_bytes(cpu) + cpu->pinned_bytes + gpu->pinned_bytes);
     assert_int_equal(count_raw(&b, &l, CPU) + count_raw(&b, &l, GPU), 0);
     TEST_OK(ledger_check(&l, b.devices));

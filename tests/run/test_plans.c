@@ -187,6 +187,8 @@ static void switch_plan(struct trial *t) {
         streaming |= (plan_devices)t->e->devices[d]->streams << d;
     struct plan *plan =
         plan_random(&arena, t->e->model->graph, t->e->n_devices, 1, streaming, &t->rng);
+    choose_random_prompts(t->e, &arena, plan, &t->rng);
+    TEST_OK(choose_check_plan(t->e, plan));
     TEST_OK(engine_switch(t->e, &arena, plan, &report));
     arena_free(&arena);
     cover(t->coverage, "plans switched");

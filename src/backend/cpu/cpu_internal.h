@@ -170,6 +170,11 @@ struct matrix_rows {
 /* Of one matrix of a packed weight; the next one begins there. */
 size_t cpu_packed_bytes(const struct weight_source *s);
 int64_t cpu_weight_bytes(struct backend *b, const struct weight_source *source);
+ats_status cpu_home_open(struct backend *b, const struct weight_source *source,
+                         struct backend_home **out);
+void cpu_home_close(struct backend *b, struct backend_home *home);
+void cpu_home_source(struct backend *b, const struct backend_home *home,
+                     struct weight_source *source);
 ats_status cpu_weight_load(struct backend *b, const struct weight_source *source,
                            struct backend_weight **out);
 ats_status cpu_weights_ready(struct backend *b);

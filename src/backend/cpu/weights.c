@@ -128,13 +128,29 @@ ats_status cpu_weight_load(struct backend *b, const struct weight_source *source
     if (is_packed(c, source)) TRY(region_alloc(c, packed_bytes(source), &packed));
     struct backend_weight *w = xmalloc(sizeof *w);
     *w = (struct backend_weight){
-        .s = *source, .packed = source->packed ? source->data : packed, .fill = packed};
+        .s = *source, .packed = source->packed ? source->packed : packed, .fill = packed};
     if (packed) {
         w->next = c->unpacked;
         c->unpacked = w;
     }
     *out = w;
     return ATS_OK;
+}
+
+ats_status cpu_home_open(struct backend *b, const struct weight_source *source,
+                         struct backend_home **out) {
+    (void)source;
+    *out = NULL;
+    return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+}
+
+void cpu_home_close(struct backend *b, struct backend_home *home) {
+    (void)b, (void)home;
+}
+
+void cpu_home_source(struct backend *b, const struct backend_home *home,
+                     struct weight_source *source) {
+    (void)b, (void)home, (void)source;
 }
 
 void cpu_weight_free(struct backend *b, struct backend_weight *w) {

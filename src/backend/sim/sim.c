@@ -31,7 +31,6 @@ struct sim_known *sim_know(struct sim *s, const void *handle, int64_t bytes) {
 static void forget(struct sim *s, const void *handle) {
     for (size_t i = s->n_known; i-- > 0;)
         if (s->known[i].handle == handle) {
-            sim_streamed_free(&s->known[i]);
             s->known[i] = s->known[--s->n_known];
             return;
         }
@@ -50,7 +49,7 @@ static int64_t known_bytes(const struct sim *s, const void *handle) {
 
 /* For tests: ATSINFER_SIM_FAIL_ALLOCATION=n makes the n-th allocation from now on fail, -n it and
  * all after it. Read at each, and counted anew when it has changed. */
-static ats_status check_refused(struct sim *s) {
+ats_status sim_check_refused(struct sim *s) {
     struct sim_world *w = s->world;
     const char *text = getenv("ATSINFER_SIM_FAIL_ALLOCATION");
     int64_t asked = text ? strtoll(text, NULL, 10) : 0;
@@ -70,7 +69,7 @@ static uint64_t sim_now(struct backend *b) {
 
 static ats_status sim_host_alloc(struct backend *b, size_t bytes, void **out) {
     *out = NULL;
-    TRY(check_refused(sim_of(b)));
+    TRY(sim_check_refused(sim_of(b)));
     return inner_of(b)->fn->host_alloc(inner_of(b), bytes, out);
 }
 
@@ -115,7 +114,7 @@ static int64_t sim_weight_bytes(struct backend *b, const struct weight_source *s
 static ats_status sim_weight_load(struct backend *b, const struct weight_source *source,
                                   struct backend_weight **out) {
     *out = NULL;
-    TRY(check_refused(sim_of(b)));
+    TRY(sim_check_refused(sim_of(b)));
     if (source->streamed) return sim_streamed_load(sim_of(b), source, out);
     TRY(inner_of(b)->fn->weight_load(inner_of(b), source, out));
     sim_know(sim_of(b), *out, weight_source_bytes(source));
@@ -134,7 +133,7 @@ static void sim_weight_free(struct backend *b, struct backend_weight *w) {
 static ats_status sim_kv_open(struct backend *b, const struct kv_layout *layout,
                               struct backend_kv **out) {
     *out = NULL;
-    TRY(check_refused(sim_of(b)));
+    TRY(sim_check_refused(sim_of(b)));
     TRY(inner_of(b)->fn->kv_open(inner_of(b), layout, out));
     sim_know(sim_of(b), *out,
              layout->n_kv_heads * (int64_t)(kv_row_bytes(layout->type_k, layout->head_dim) +
@@ -162,7 +161,7 @@ static ats_status sim_kv_write(struct backend *b, struct backend_kv *kv, int pag
 static ats_status sim_state_open(struct backend *b, const struct state_layout *layout,
                                  struct backend_state **out) {
     *out = NULL;
-    TRY(check_refused(sim_of(b)));
+    TRY(sim_check_refused(sim_of(b)));
     TRY(inner_of(b)->fn->state_open(inner_of(b), layout, out));
     sim_know(sim_of(b), *out, layout->n_floats * 4);
     return ATS_OK;
@@ -333,7 +332,7 @@ static ats_status sim_reserve(struct backend *b, const struct backend_limits *li
     release_poison(s);
     sim_slots_close(s);
     s->limits = (struct backend_limits){0};
-    TRY(check_refused(s));
+    TRY(sim_check_refused(s));
     struct backend_limits inner = *limits;
     inner.races = NULL; /* what is not waited for runs one after the other */
     TRY(s->inner->fn->reserve(s->inner, &inner));
@@ -374,6 +373,9 @@ static const struct backend_vtable sim_vtable = {
     .pinned_bytes = sim_pinned_bytes,
     .reserve = sim_reserve,
     .weight_bytes = sim_weight_bytes,
+    .home_open = sim_home_open,
+    .home_close = sim_home_close,
+    .home_source = sim_home_source,
     .weight_load = sim_weight_load,
     .weights_ready = sim_weights_ready,
     .weight_free = sim_weight_free,

@@ -8,6 +8,12 @@
 #include "backend/sim/sim.h"
 #include "base/rng.h"
 
+/* A weight as the wrapped device would have it to itself. */
+struct backend_home {
+    uint8_t *host; /* NULL where only time is kept */
+    size_t bytes;
+    bool packed;
+};
 /* A weight's place in a slot, and where its bytes come from. */
 struct sim_place {
     uint8_t *slot, *host;
@@ -123,6 +129,7 @@ struct sim_world {
 
 /* sim.c */
 struct sim *sim_of(struct backend *b);
+ats_status sim_check_refused(struct sim *s); /* a test refuses the next allocation */
 ats_status sim_run(struct sim *s, const struct backend_segment *segment, const struct round *round);
 struct sim_known *sim_know(struct sim *s, const void *handle, int64_t bytes);
 const struct sim_known *sim_known(const struct sim *s, const void *handle); /* NULL: it is not */
@@ -135,7 +142,11 @@ void sim_slots_close(struct sim *s);
 int64_t sim_streamed_bytes(struct sim *s, const struct weight_source *source);
 ats_status sim_streamed_load(struct sim *s, const struct weight_source *source,
                              struct backend_weight **out);
-void sim_streamed_free(const struct sim_known *known);
+ats_status sim_home_open(struct backend *b, const struct weight_source *source,
+                         struct backend_home **out);
+void sim_home_close(struct backend *b, struct backend_home *home);
+void sim_home_source(struct backend *b, const struct backend_home *home,
+                     struct weight_source *source);
 /* Notes what a step of the segment reads in slots. */
 void sim_streamed_note(const struct sim *s, struct backend_segment *segment, const void *weight);
 /* The segment is done: chaos spoils what it read in slots. */

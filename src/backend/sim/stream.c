@@ -63,44 +63,66 @@ static void lay_out(const struct weight_source *s, bool packed, uint8_t *out) {
     }
 }
 
+ats_status sim_home_open(struct backend *b, const struct weight_source *source,
+                         struct backend_home **out) {
+    struct sim *s = sim_of(b);
+    *out = NULL;
+    TRY(sim_check_refused(s));
+    if (!b->streams) return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", b->name);
+    struct backend_home home = {.packed = !b->keeps_time_only && is_packed(s, source)};
+    if (!b->keeps_time_only) {
+        void *host;
+        home.bytes = matrix_bytes(source, home.packed) * (size_t)weight_matrices(source);
+        TRY(pages_alloc(home.bytes, &host));
+        home.host = host;
+        lay_out(source, home.packed, home.host);
+    }
+    *out = xmalloc(sizeof home);
+    **out = home;
+    return ATS_OK;
+}
+
+void sim_home_close(struct backend *b, struct backend_home *home) {
+    (void)b;
+    if (home && home->host) pages_free(home->host, home->bytes);
+    free(home);
+}
+
+/* As it is laid out, at home or in a slot. */
+static struct weight_source laid_out(const struct backend_home *home, const uint8_t *at,
+                                     const struct weight_source *source) {
+    struct weight_source out = *source;
+    out.streamed = false;
+    out.home = NULL;
+    out.raw = !home->packed;
+    if (home->packed) {
+        out.packed = at;
+        return out;
+    }
+    out.data = at;
+    out.row_bytes = dtype_row_bytes(source->dtype, source->n_cols);
+    out.matrix_bytes = 0;
+    return out;
+}
+
+void sim_home_source(struct backend *b, const struct backend_home *home,
+                     struct weight_source *source) {
+    (void)b;
+    *source = laid_out(home, home->host, source);
+}
+
 ats_status sim_streamed_load(struct sim *s, const struct weight_source *source,
                              struct backend_weight **out) {
-    *out = NULL;
-    if (!s->base.streams)
-        return fail(ATS_UNSUPPORTED, "device \"%s\" does not stream weights", s->base.name);
-    if (s->base.keeps_time_only) {
-        TRY(s->inner->fn->weight_load(s->inner, source, out));
-        sim_know(s, *out, weight_source_bytes(source))->streamed = true;
-        return ATS_OK;
-    }
-    bool packed = is_packed(s, source);
-    size_t bytes = matrix_bytes(source, packed) * (size_t)weight_matrices(source);
-    struct sim_place place = {.bytes = bytes};
-    place.slot = s->slots + source->slot * s->limits.slot_bytes + source->slot_offset;
-    struct weight_source in_slot = *source;
-    in_slot.data = place.slot;
-    in_slot.streamed = false;
-    in_slot.packed = packed;
-    in_slot.raw = !packed;
-    in_slot.row_bytes = dtype_row_bytes(source->dtype, source->n_cols);
-    in_slot.matrix_bytes = 0;
-    void *host;
-    TRY(pages_alloc(bytes, &host));
-    place.host = host;
-    lay_out(source, packed, place.host);
-    ats_status status = s->inner->fn->weight_load(s->inner, &in_slot, out);
-    if (status != ATS_OK) {
-        pages_free(host, bytes);
-        return status;
-    }
+    const struct backend_home *home = source->home;
+    struct sim_place place = {.host = home->host, .bytes = home->bytes};
+    if (home->host)
+        place.slot = s->slots + source->slot * s->limits.slot_bytes + source->slot_offset;
+    const struct weight_source in_slot = laid_out(home, place.slot, source);
+    TRY(s->inner->fn->weight_load(s->inner, &in_slot, out));
     struct sim_known *known = sim_know(s, *out, weight_source_bytes(source));
     known->streamed = true;
     known->place = place;
     return ATS_OK;
-}
-
-void sim_streamed_free(const struct sim_known *known) {
-    if (known->place.host) pages_free(known->place.host, known->place.bytes);
 }
 
 void sim_streamed_note(const struct sim *s, struct backend_segment *segment, const void *weight) {

@@ -172,7 +172,13 @@ ats_status vk_block_import(struct vulkan *v, void *memory, size_t bytes, struct 
     return fail(ATS_UNSUPPORTED, "%s cannot reach the program's memory itself", v->name);
 }
 
-ats_status vk_home_open(struct vulkan *v, size_t bytes, const char *what, struct vk_block *out) {
+bool vk_homes_are_cached(const struct vulkan *v) {
+    int type = best_type(v, PLACE_HOST, UINT32_MAX);
+    return type >= 0 && v->gpu.memory.memoryTypes[type].propertyFlags & CACHED;
+}
+
+ats_status vk_home_block_open(struct vulkan *v, size_t bytes, const char *what,
+                              struct vk_block *out) {
     ats_status status = v->no_pin ? fail(ATS_NO_MEMORY, "%s: none can be pinned", v->name)
                                   : vk_block_open(v, bytes, PLACE_HOST, what, out);
     if (status != ATS_NO_MEMORY) return status;

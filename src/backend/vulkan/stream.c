@@ -40,12 +40,11 @@ static ats_status record(struct vulkan *v, struct backend_weight *const *weights
     TRY(vk_commands_begin_in(v, v->copy_pool, VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT, out));
     for (int i = 0; i < n_weights; i++) {
         const struct backend_weight *w = weights[i];
-        bool reached = w->host->buffer; /* staging has the slot's offsets */
-        VkBufferCopy region = {.srcOffset = reached ? w->host_offset : w->offset,
+        VkBuffer home = w->home->block->buffer; /* staging has the slot's offsets */
+        VkBufferCopy region = {.srcOffset = home ? w->home->offset : w->offset,
                                .dstOffset = w->offset,
                                .size = w->bytes};
-        v->f.CmdCopyBuffer(*out, reached ? w->host->buffer : slot->staging.buffer, w->block->buffer,
-                           1, &region);
+        v->f.CmdCopyBuffer(*out, home ? home : slot->staging.buffer, w->block->buffer, 1, &region);
     }
     VkResult result = v->f.EndCommandBuffer(*out);
     if (result >= 0) return ATS_OK;
@@ -67,9 +66,10 @@ ats_status vk_copy_build(struct backend *b, struct backend_weight *const *weight
     (*out)->staged = xcalloc((size_t)n_weights, sizeof *copy.staged);
     for (int i = 0; i < n_weights; i++) {
         const struct backend_weight *w = weights[i];
-        if (w->host->buffer) continue;
+        const struct backend_home *home = w->home;
+        if (home->block->buffer) continue;
         (*out)->staged[(*out)->n_staged++] =
-            (struct vk_piece){w->host->mapped + w->host_offset, w->offset, w->bytes};
+            (struct vk_piece){home->block->mapped + home->offset, w->offset, w->bytes};
     }
     pthread_mutex_lock(&v->queue_lock);
     vk_watch_copy(v, *out, weights, n_weights);

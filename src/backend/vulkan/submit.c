@@ -60,6 +60,8 @@ ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
     pthread_mutex_lock(&v->queue_lock);
     struct vk_entry *e = add_entry(v, BACKEND_COPY);
     if (job->after) add_wait(e, v->timeline, job->after, VK_PIPELINE_STAGE_TRANSFER_BIT);
+    if (job->behind)
+        add_wait(e, job->copy->slot->arrived, job->behind, VK_PIPELINE_STAGE_TRANSFER_BIT);
     if (stamps) e->commands[e->n_commands++] = stamps->begin;
     e->commands[e->n_commands++] = job->copy->commands;
     if (stamps) e->commands[e->n_commands++] = stamps->end;

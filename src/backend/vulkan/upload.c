@@ -54,7 +54,7 @@ static ats_status place(struct vulkan *v, struct vk_block **list, enum vk_place 
         block = xcalloc(1, sizeof *block);
         size_t shared = min_size(VK_BLOCK_BYTES, (size_t)v->gpu.max_allocation);
         size_t whole = bytes < VK_BLOCK_BYTES / 8 ? shared : bytes;
-        ats_status status = where == PLACE_HOST ? vk_home_open(v, whole, name, block)
+        ats_status status = where == PLACE_HOST ? vk_home_block_open(v, whole, name, block)
                                                 : vk_block_open(v, whole, where, name, block);
         if (status != ATS_OK) {
             free(block);
@@ -211,21 +211,50 @@ static ats_status upload(struct vulkan *v, const struct backend_weight *w,
     return ATS_OK;
 }
 
-/* A slot's, with a home in host memory. */
+ats_status vk_home_open(struct backend *b, const struct weight_source *source,
+                        struct backend_home **out) {
+    struct vulkan *v = vulkan_of(b);
+    const struct backend_weight w = weight_shape(source);
+    struct vk_part at;
+    *out = NULL;
+    TRY(place(v, &v->streamed, PLACE_HOST, w.s.name, w.bytes, &at));
+    lay_out_whole(&w, source, at.block->mapped + at.offset);
+    *out = xmalloc(sizeof **out);
+    **out = (struct backend_home){at.block, at.offset, w.bytes};
+    if (!at.block->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w.bytes;
+    return ATS_OK;
+}
+
+void vk_home_close(struct backend *b, struct backend_home *home) {
+    struct vulkan *v = vulkan_of(b);
+    if (!home) return;
+    if (!home->block->buffer && v->base.pins) v->base.unpinned_bytes -= (int64_t)home->bytes;
+    give_back(v, &v->streamed, home->block, home->offset, home->bytes);
+    free(home);
+}
+
+void vk_home_source(struct backend *b, const struct backend_home *home,
+                    struct weight_source *source) {
+    const struct backend_weight w = weight_shape(source);
+    (void)b;
+    const uint8_t *at = home->block->mapped + home->offset;
+    source->streamed = false;
+    source->raw = !w.packed;
+    if (w.packed) {
+        source->packed = at;
+        return;
+    }
+    source->data = at;
+    source->row_bytes = (int64_t)w.unit_bytes;
+    source->matrix_bytes = (int64_t)w.matrix_bytes;
+}
+
+/* In a slot. */
 static ats_status load_streamed(struct vulkan *v, struct backend_weight *w,
                                 const struct weight_source *source) {
     struct vk_slot *slot = &v->slots[source->slot];
-    struct vk_part home;
-    TRY(place(v, &v->streamed, PLACE_HOST, w->s.name, w->bytes, &home));
-    w->host = home.block;
-    w->host_offset = home.offset;
-    ats_status status = w->host->buffer ? ATS_OK : vk_slot_stage(v, slot);
-    if (status != ATS_OK) {
-        give_back(v, &v->streamed, w->host, w->host_offset, w->bytes);
-        return status;
-    }
-    if (!w->host->buffer && v->base.pins) v->base.unpinned_bytes += (int64_t)w->bytes;
-    lay_out_whole(w, source, w->host->mapped + w->host_offset);
+    if (!source->home->block->buffer) TRY(vk_slot_stage(v, slot));
+    w->home = source->home;
     w->block = &slot->block;
     w->offset = (size_t)source->slot_offset;
     return ATS_OK;
@@ -253,11 +282,7 @@ ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
 void vk_weight_free(struct backend *b, struct backend_weight *w) {
     struct vulkan *v = vulkan_of(b);
     if (!w) return;
-    if (w->host && !w->host->buffer && v->base.pins) v->base.unpinned_bytes -= (int64_t)w->bytes;
-    if (w->host)
-        give_back(v, &v->streamed, w->host, w->host_offset, w->bytes);
-    else
-        give_parts_back(v, w, count_parts(w));
+    if (!w->home) give_parts_back(v, w, count_parts(w));
     free(w);
 }
 

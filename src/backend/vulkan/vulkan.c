@@ -351,6 +351,9 @@ static void take_waits(struct vulkan *v, struct vk_job *job, const struct backen
         if (own && w->queue == BACKEND_COPY && !job->copy) {
             job->slot = find_slot(v, w->value);
             job->after = v->no_arrivals ? 0 : w->value;
+        } else if (own && w->queue == BACKEND_COPY) { /* a slot has a timeline of its own */
+            REQUIRE(job->copy->slot->queued <= w->value);
+            job->behind = v->no_releases ? 0 : job->copy->slot->queued;
         } else if (own && w->queue == BACKEND_COMPUTE && job->copy) {
             job->after = v->no_releases ? 0 : w->value;
         } else if (w->backend->driven && !v->no_ahead && !v->mirrored) {
@@ -510,6 +513,9 @@ static const struct backend_vtable vulkan_vtable = {
     .pinned_bytes = pinned_bytes,
     .reserve = reserve,
     .weight_bytes = vk_weight_bytes,
+    .home_open = vk_home_open,
+    .home_close = vk_home_close,
+    .home_source = vk_home_source,
     .weight_load = vk_weight_load,
     .weights_ready = weights_ready,
     .weight_free = vk_weight_free,
@@ -647,6 +653,7 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->no_pin = vk_disabled("pin");
     v->base.pins = !v->no_pin || v->gpu.import;
     v->base.stages = !v->base.pins;
+    v->base.slow_homes = !v->no_pin && !vk_homes_are_cached(v);
     TRY(create_device(v));
     TRY(vk_commands_open(v));
     TRY(vk_pipelines_open(v));

@@ -119,10 +119,14 @@ struct backend_weight {
     size_t part_bytes;
     struct vk_part *rest; /* parts from the second on, owned; NULL: there is one */
     bool packed;
-    size_t unit_bytes;           /* a group of 16 rows, or a row */
-    size_t matrix_bytes;         /* from expert to expert */
-    const struct vk_block *host; /* streamed: its home; the block is a slot. Else NULL */
-    size_t host_offset;
+    size_t unit_bytes;               /* a group of 16 rows, or a row */
+    size_t matrix_bytes;             /* from expert to expert */
+    const struct backend_home *home; /* streamed: borrowed, the block is a slot's. Else NULL */
+};
+/* Of a streamed weight. */
+struct backend_home {
+    const struct vk_block *block; /* in host memory */
+    size_t offset, bytes;
 };
 struct backend_kv {
     struct kv_layout layout;
@@ -267,6 +271,7 @@ struct vk_job {
     uint64_t gate;  /* value of the driven device that its queue waits for; 0: none */
     uint64_t after; /* value of this device's other timeline that its queue waits for; 0: none */
     const struct vk_slot *slot; /* of the copy that a segment waits for */
+    uint64_t behind;            /* of a copy: the value of the one before it in its slot; 0: none */
     int n_waits;                /* of the host, before it is submitted */
     struct backend_wait waits[VK_MAX_WAITS];
 };
@@ -420,8 +425,10 @@ MUST_CHECK ats_status vk_block_import(struct vulkan *v, void *memory, size_t byt
                                       struct vk_block *out);
 /* Host memory for streamed weights: pinned, else ordinary memory that the device reaches all the
  * same, else ordinary memory without a buffer, which is said once. */
-MUST_CHECK ats_status vk_home_open(struct vulkan *v, size_t bytes, const char *what,
-                                   struct vk_block *out);
+MUST_CHECK ats_status vk_home_block_open(struct vulkan *v, size_t bytes, const char *what,
+                                         struct vk_block *out);
+/* Processors read such memory at full speed. */
+bool vk_homes_are_cached(const struct vulkan *v);
 void vk_block_close(struct vulkan *v, struct vk_block *block); /* accepts a zeroed one */
 /* The host reaches the device's own memory: no staging. */
 bool vk_maps_own(const struct vulkan *v);
@@ -472,6 +479,11 @@ int64_t vk_weight_bytes(struct backend *b, const struct weight_source *source);
 ats_status vk_weight_load(struct backend *b, const struct weight_source *source,
                           struct backend_weight **out);
 void vk_weight_free(struct backend *b, struct backend_weight *w);
+ats_status vk_home_open(struct backend *b, const struct weight_source *source,
+                        struct backend_home **out);
+void vk_home_close(struct backend *b, struct backend_home *home);
+void vk_home_source(struct backend *b, const struct backend_home *home,
+                    struct weight_source *source);
 ats_status vk_kv_open(struct backend *b, const struct kv_layout *layout, struct backend_kv **out);
 void vk_kv_close(struct backend *b, struct backend_kv *kv);
 ats_status vk_state_open(struct backend *b, const struct state_layout *layout,

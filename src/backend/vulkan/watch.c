@@ -41,7 +41,7 @@ static void drop(struct vk_watched **at) {
 
 static void watch_slot(struct watched *list, const struct vulkan *v, const struct backend_weight *w,
                        bool write, int index) {
-    if (!w || !w->host) return;
+    if (!w || !w->home) return;
     watch(list, (struct race_access){.memory = &v->slots[w->s.slot],
                                      .begin = (int64_t)w->offset,
                                      .bytes = (int64_t)w->bytes,
@@ -83,7 +83,7 @@ void vk_watch_copy(struct vulkan *v, const struct backend_copy *c,
     struct watched *list = &note(v, c->commands, true)->list;
     for (int i = 0; i < n; i++) {
         watch_slot(list, v, weights[i], true, -1);
-        if (!weights[i]->host->buffer)
+        if (!weights[i]->home->block->buffer)
             watch(list, (struct race_access){.memory = &c->slot->staging,
                                              .begin = (int64_t)weights[i]->offset,
                                              .bytes = (int64_t)weights[i]->bytes,
