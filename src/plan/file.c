@@ -40,7 +40,8 @@ static ats_status check_keys(const json_t *object, const char *where, const char
 }
 
 static ats_status read_format(const json_t *root) {
-    static const char *const keys[] = {"format", "version", "model", "devices", "slots", "homes"};
+    static const char *const keys[] = {"format", "version", "model",  "devices",
+                                       "slots",  "homes",   "prompts"};
     const char *format = json_string_value(json_object_get(root, "format"));
     if (!format || strcmp(format, FORMAT_NAME) != 0)
         return fail(ATS_BAD_FILE, "it is no plan: \"format\" is not \"" FORMAT_NAME "\"");
@@ -108,6 +109,8 @@ struct applying {
     const struct graph *g;
     const int *device_of;
     struct plan *plan;
+    const json_t *homes, *slots; /* of the plan */
+    const struct plan *decode;   /* a plan for prompts: what it does not say is as here; or NULL */
 };
 
 static ats_status check_model(const struct plan_file *f, const struct graph *g,
@@ -195,7 +198,12 @@ static ats_status read_part(struct applying *a, int op, const json_t *json, cons
 /* A name is the whole operator; a list its parts. */
 static ats_status read_home(struct applying *a, int op, const char *name) {
     char where[128];
-    const json_t *home = json_object_get(a->f->homes, name);
+    const json_t *home = json_object_get(a->homes, name);
+    if (!home && a->decode) {
+        for (int i = a->decode->first[op]; i < a->decode->first[op + 1]; i++)
+            a->plan->parts[a->plan->n_parts++] = a->decode->parts[i];
+        return ATS_OK;
+    }
     if (!home) return fail(ATS_BAD_FILE, "the plan has no home for %s", name);
     if (json_is_string(home)) {
         enum axis axis = plan_whole_axis(&a->g->ops[op]);
@@ -226,7 +234,7 @@ static ats_status check_unknown(const struct applying *a, const char *const *nam
     ats_status status = ATS_OK;
     for (int i = 0; i < a->g->n_ops; i++)
         if (names[i]) json_object_set_new_nocheck(known, names[i], json_null());
-    json_object_foreach((json_t *)(uintptr_t)a->f->homes, key, value) {
+    json_object_foreach((json_t *)(uintptr_t)a->homes, key, value) {
         if (json_object_get(known, key)) continue;
         status = fail(ATS_BAD_FILE, "the model has no \"%.60s\"", key);
         break;
@@ -237,7 +245,7 @@ static ats_status check_unknown(const struct applying *a, const char *const *nam
 
 /* "slots": {device: number}; devices not named have none. */
 static ats_status read_slots(struct applying *a) {
-    const json_t *slots = json_object_get(a->f->root, "slots");
+    const json_t *slots = a->slots;
     const char *key;
     json_t *value;
     if (slots && !json_is_object(slots)) return fail(ATS_BAD_FILE, "\"slots\" is not an object");
@@ -254,45 +262,84 @@ static ats_status read_slots(struct applying *a) {
     return ATS_OK;
 }
 
-static ats_status apply(struct applying *a, const char *const *names, int row_group,
-                        plan_devices streaming) {
+static ats_status apply(struct applying *a, const char *const *names) {
     TRY(read_slots(a));
     for (int i = 0; i < a->g->n_ops; i++) {
         a->plan->first[i] = a->plan->n_parts;
         if (names[i]) TRY(read_home(a, i, names[i]));
     }
     a->plan->first[a->g->n_ops] = a->plan->n_parts;
-    TRY(check_unknown(a, names));
-    if (plan_check(a->g, a->plan, row_group, streaming) != ATS_OK)
-        return fail(ATS_BAD_FILE, "%s", error_text());
-    return ATS_OK;
+    return check_unknown(a, names);
 }
 
-/* As many as the file has, at most. */
-static size_t count_parts(const struct plan_file *f, const struct graph *g,
-                          const char *const *names) {
+/* As many as these homes have, at most. */
+static int count_parts(const json_t *homes, const struct graph *g, const char *const *names) {
     size_t n = 0;
     for (int i = 0; i < g->n_ops; i++)
-        n += !names[i] ? 0 : max_size(1, json_array_size(json_object_get(f->homes, names[i])));
-    return n;
+        n += !names[i] ? 0 : max_size(1, json_array_size(json_object_get(homes, names[i])));
+    return (int)n;
+}
+
+static struct plan *open_plan(struct arena *arena, const struct graph *g, int n_devices,
+                              int n_parts) {
+    struct plan *plan = ARENA_NEW(arena, struct plan);
+    plan->n_devices = n_devices;
+    plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
+    plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
+    plan->parts = ARENA_ARRAY(arena, struct plan_part, n_parts);
+    return plan;
+}
+
+/* "prompts": what other rounds do otherwise. */
+static ats_status apply_prompts(struct applying *a, struct arena *arena, const char *const *names,
+                                const json_t *prompts) {
+    static const char *const keys[] = {"from", "slots", "homes"};
+    struct plan *decode = a->plan;
+    if (!json_is_object(prompts)) return fail(ATS_BAD_FILE, "\"prompts\" is not an object");
+    TRY(check_keys(prompts, "\"prompts\"", keys, COUNT_OF(keys)));
+    TRY(read_number(prompts, "from", "\"prompts\"", &decode->prompts_from));
+    if (decode->prompts_from < 2)
+        return fail(ATS_BAD_FILE, "\"prompts\": \"from\" is not a number of tokens from 2");
+    a->decode = decode;
+    a->homes = json_object_get(prompts, "homes");
+    a->slots = json_object_get(prompts, "slots");
+    if (!json_is_object(a->homes))
+        return fail(ATS_BAD_FILE, "\"prompts\": \"homes\" is not an object");
+    a->plan = open_plan(arena, a->g, decode->n_devices,
+                        decode->n_parts + count_parts(a->homes, a->g, names));
+    decode->prompts = a->plan;
+    ats_status status = apply(a, names);
+    return status == ATS_OK ? ATS_OK : fail_in(status, "in \"prompts\"");
+}
+
+/* Which devices are processors is not known here. */
+static ats_status check_plan(const struct applying *a, const struct plan *plan, int row_group,
+                             plan_devices streaming) {
+    ats_status status = plan->prompts ? plan_check_pair(a->g, plan, plan->prompts, row_group,
+                                                        streaming, ~(plan_devices)0)
+                                      : plan_check(a->g, plan, row_group, streaming);
+    return status == ATS_OK ? ATS_OK : fail(ATS_BAD_FILE, "%s", error_text());
 }
 
 ats_status plan_file_apply(const struct plan_file *f, struct arena *arena, const struct graph *g,
                            const char *architecture, const int *device_of, int n_devices,
                            int row_group, plan_devices streaming, struct plan **out) {
     struct arena scratch = {0};
-    struct applying a = {
-        .f = f, .g = g, .device_of = device_of, .plan = ARENA_NEW(arena, struct plan)};
+    const json_t *prompts = json_object_get(f->root, "prompts");
+    struct applying a = {.f = f,
+                         .g = g,
+                         .device_of = device_of,
+                         .homes = f->homes,
+                         .slots = json_object_get(f->root, "slots")};
     *out = NULL;
     TRY(check_model(f, g, architecture));
-    a.plan->n_devices = n_devices;
-    a.plan->n_slots = ARENA_ARRAY(arena, int, n_devices);
-    a.plan->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
     const char **names = plan_names(&scratch, g);
-    a.plan->parts = ARENA_ARRAY(arena, struct plan_part, count_parts(f, g, names));
-    ats_status status = apply(&a, names, row_group, streaming);
+    struct plan *plan = a.plan = open_plan(arena, g, n_devices, count_parts(f->homes, g, names));
+    ats_status status = apply(&a, names);
+    if (status == ATS_OK && prompts) status = apply_prompts(&a, arena, names, prompts);
+    if (status == ATS_OK) status = check_plan(&a, plan, row_group, streaming);
     arena_free(&scratch);
-    if (status == ATS_OK) *out = a.plan;
+    if (status == ATS_OK) *out = plan;
     return status;
 }
 
@@ -316,23 +363,46 @@ static json_t *home_json(const struct graph *g, const struct plan *plan, int op,
     return parts;
 }
 
+static json_t *slots_json(const struct plan *plan, const char *const *device_names) {
+    json_t *slots = json_object();
+    for (int d = 0; d < plan->n_devices; d++)
+        if (plan->n_slots[d])
+            json_object_set_new(slots, device_names[d], json_integer(plan->n_slots[d]));
+    return slots;
+}
+
+/* Only operators that are elsewhere than in decode. */
+static json_t *prompts_json(const struct graph *g, const struct plan *plan,
+                            const char *const *names, const char *const *device_names) {
+    json_t *homes = json_object();
+    for (int i = 0; i < g->n_ops; i++) {
+        if (!names[i]) continue;
+        json_t *home = home_json(g, plan->prompts, i, device_names);
+        json_t *in_decode = home_json(g, plan, i, device_names);
+        if (!json_equal(home, in_decode)) json_object_set(homes, names[i], home);
+        json_decref(home);
+        json_decref(in_decode);
+    }
+    return json_pack("{s:i, s:o, s:o}", "from", plan->prompts_from, "slots",
+                     slots_json(plan->prompts, device_names), "homes", homes);
+}
+
 char *plan_file_print(const struct graph *g, const struct plan *plan, const char *architecture,
                       const char *const *device_names) {
     struct arena scratch = {0};
     const char **names = plan_names(&scratch, g);
-    json_t *devices = json_array(), *slots = json_object(), *homes = json_object();
-    for (int d = 0; d < plan->n_devices; d++) {
+    json_t *devices = json_array(), *homes = json_object();
+    for (int d = 0; d < plan->n_devices; d++)
         json_array_append_new(devices, json_string(device_names[d]));
-        if (plan->n_slots[d])
-            json_object_set_new(slots, device_names[d], json_integer(plan->n_slots[d]));
-    }
     for (int i = 0; i < g->n_ops; i++)
         if (names[i]) json_object_set_new(homes, names[i], home_json(g, plan, i, device_names));
     json_t *root =
         json_pack("{s:s, s:i, s:{s:s, s:i, s:i, s:i}, s:o, s:o, s:o}", "format", FORMAT_NAME,
                   "version", FORMAT_VERSION, "model", "architecture", architecture, "n_layers",
                   graph_n_layers(g), "n_embd", g->n_embd, "n_vocab", g->n_vocab, "devices", devices,
-                  "slots", slots, "homes", homes);
+                  "slots", slots_json(plan, device_names), "homes", homes);
+    if (plan->prompts)
+        json_object_set_new(root, "prompts", prompts_json(g, plan, names, device_names));
     char *text = json_print(root, true);
     json_decref(root);
     arena_free(&scratch);

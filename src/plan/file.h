@@ -9,12 +9,16 @@
  *      "blk.0.attn_q.weight": "vulkan0",
  *      "blk.0.ffn_up.weight": [{"device": "cpu", "axis": "rows", "begin": 0, "end": 96},
  *                              {"device": "vulkan0", "axis": "rows", "begin": 96, "end": 256,
- *                               "streamed": true}]}}
+ *                               "streamed": true}]},
+ *    "prompts": {"from": 32, "slots": {"vulkan0": 2},
+ *      "homes": {"blk.0.attn_q.weight": [...]}}}
  *
  * Every placed operator has an entry in "homes": a device that holds all of it, or its parts in
  * ascending order. Axes: rows, cols, heads, experts. "slots", of devices that streamed parts go to,
- * may be missing. Files are hostile: everything is checked, and
- * messages name the place.
+ * may be missing. "prompts", which may be missing too, is a partner for
+ * rounds of "from" tokens and more (plan.h): the operators that are elsewhere then, in the same
+ * ranges, and slots of its own. Files are hostile: everything is checked, and messages name the
+ * place.
  */
 #pragma once
 
@@ -31,8 +35,9 @@ void plan_file_close(struct plan_file *f); /* accepts NULL */
 const char *const *plan_file_devices(const struct plan_file *f, int *n);
 
 /* The plan for a graph of this architecture. device_of: for each of the file's devices its number
- * below n_devices, all different. The plan lies in the arena and has passed plan_check. Errors:
- * BAD_FILE: another model's, or naming the operator and what is wrong with its parts. */
+ * below n_devices, all different. The plan lies in the arena and has passed plan_check; with its
+ * partner plan_check_pair, as if all devices were processors. Errors: BAD_FILE: another model's, or
+ * naming the operator and what is wrong with its parts. */
 MUST_CHECK ats_status plan_file_apply(const struct plan_file *f, struct arena *arena,
                                       const struct graph *g, const char *architecture,
                                       const int *device_of, int n_devices, int row_group,

@@ -43,6 +43,16 @@ static void add_units(json_t *line, const struct graph *g, const struct graph_op
     json_object_set_new(line, "unit_elements", json_integer(op->unit_elements));
 }
 
+/* Where a plan has a partner for prompts: who computes the part then, if it is another. */
+static void add_in_prompts(json_t *part, const ats_engine *e, int index) {
+    if (!e->plan->prompts) return;
+    const struct plan_part *p = &e->plan->parts[index], *q = &e->plan->prompts->parts[index];
+    if (p->device == q->device && p->streamed == q->streamed) return;
+    json_object_set_new(part, "in_prompts",
+                        json_pack("{s:s, s:b}", "device", e->device_names[q->device], "streamed",
+                                  (int)q->streamed));
+}
+
 /* Of every placed operator: its name, its layer (-1: none), its parts, and how its block may be
  * divided. */
 static json_t *tensors_json(const ats_engine *e) {
@@ -60,6 +70,7 @@ static json_t *tensors_json(const ats_engine *e) {
                           axis_name(p->axis), "begin", p->begin, "end", p->end, "bytes",
                           (json_int_t)part_bytes(e, p));
             if (p->streamed) json_object_set_new(part, "streamed", json_true());
+            add_in_prompts(part, e, k);
             json_array_append_new(parts, part);
         }
         json_t *line =
@@ -77,6 +88,8 @@ static json_t *plan_json(const ats_engine *e) {
                              (int)e->choice.automatic, "tensors", tensors_json(e));
     if (e->choice.n_gpu_layers >= 0)
         json_object_set_new(plan, "gpu_layers", json_integer(e->choice.n_gpu_layers));
+    if (e->plan->prompts)
+        json_object_set_new(plan, "prompts_from", json_integer(e->plan->prompts_from));
     if (e->planner && e->planner->way.placement)
         json_object_set_new(plan, "prediction", planner_json(e->planner));
     return plan;
@@ -110,6 +123,13 @@ static json_t *ledger_json(const ats_engine *e) {
     return devices;
 }
 
+static void add_program(json_t *to, const struct program *p) {
+    json_object_set_new(to, "steps", json_integer(p->n_steps));
+    json_object_set_new(to, "segments", json_integer(p->n_segments));
+    json_object_set_new(to, "copies", json_integer(p->n_copies));
+    json_object_set_new(to, "transfers", json_integer(p->n_transfers));
+}
+
 /* A file's name may hold any bytes, JSON may not. */
 char *ats_engine_describe(const ats_engine *e) {
     json_t *root = json_pack("{s:i, s:o}", "schema", 1, "model",
@@ -124,11 +144,13 @@ char *ats_engine_describe(const ats_engine *e) {
         json_object_set_new(root, "plan", plan_json(e));
     }
     if (e->executor) {
-        const struct program *p = executor_program(e->executor);
-        json_object_set_new(root, "steps", json_integer(p->n_steps));
-        json_object_set_new(root, "segments", json_integer(p->n_segments));
-        json_object_set_new(root, "copies", json_integer(p->n_copies));
-        json_object_set_new(root, "transfers", json_integer(p->n_transfers));
+        const struct programs *p = executor_programs(e->executor);
+        add_program(root, p->at[PROGRAM_DECODE]);
+        if (p->n > 1) {
+            json_t *prompts = json_object();
+            add_program(prompts, p->at[PROGRAM_PROMPTS]);
+            json_object_set_new(root, "prompts", prompts);
+        }
     }
     char *text = json_print(root, false);
     json_decref(root);

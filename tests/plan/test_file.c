@@ -39,32 +39,47 @@ static void expect_equal(const struct graph *g, const struct plan *a, const stru
     assert_memory_equal(a->n_slots, b->n_slots, sizeof *a->n_slots * N_DEVICES);
 }
 
+static int count_streamed(const struct plan *p) {
+    int n = 0;
+    for (int k = 0; k < p->n_parts; k++)
+        n += p->parts[k].streamed;
+    return n;
+}
+
+/* Every second one has a partner for prompts. */
 static void any_plan_is_read_as_it_was_written(void **state) {
     (void)state;
-    int n_streamed = 0, n_parts = 0;
+    int n_streamed = 0, n_parts = 0, n_in_prompts = 0;
     for (size_t i = 0; i < COUNT_OF(shapes); i++)
         for (uint64_t seed = 1; seed <= 60; seed++) {
             struct arena arena = {0};
             struct rng rng;
             rng_seed(&rng, seed);
             const struct graph *g = tiny_graph(&arena, &shapes[i]);
-            const struct plan *p =
+            struct plan *p =
                 plan_random(&arena, g, N_DEVICES, row_group(&shapes[i]), STREAMING, &rng);
             for (int k = 0; k < p->n_parts; k++)
                 if (p->parts[k].streamed) p->parts[k].lot = k % 7;
+            if (seed % 2) {
+                p->prompts_from = (int)seed + 1;
+                p->prompts = plan_random_prompts(&arena, g, p, STREAMING, 3, &rng);
+                n_in_prompts += count_streamed(p->prompts);
+            }
             char *text = plan_file_print(g, p, "llama", devices);
             struct plan *again;
             TEST_OK(read_plan(&arena, g, row_group(&shapes[i]), text, (int[]){0, 1, 2}, &again));
             expect_equal(g, p, again);
+            assert_int_equal(p->prompts_from, again->prompts_from);
+            assert_int_equal(p->prompts != NULL, again->prompts != NULL);
+            if (p->prompts) expect_equal(g, p->prompts, again->prompts);
             char *text_again = plan_file_print(g, again, "llama", devices);
             assert_string_equal(text, text_again);
-            for (int k = 0; k < p->n_parts; k++)
-                n_streamed += p->parts[k].streamed;
+            n_streamed += count_streamed(p);
             n_parts += p->n_parts;
             free(text), free(text_again);
             arena_free(&arena);
         }
-    assert_true(n_streamed > 100 && n_parts > n_streamed);
+    assert_true(n_streamed > 100 && n_parts > n_streamed && n_in_prompts > n_streamed / 2);
 }
 
 static void devices_are_found_by_name(void **state) {
@@ -102,8 +117,9 @@ static char *edited(struct arena *arena, const struct graph *g, const char *old,
 
 static void what_is_wrong_is_named(void **state) {
     (void)state;
-#define UP   "\"blk.0.ffn_up\": \"cpu\""
-#define PART "{\"device\": \"cpu\", \"axis\": \"rows\", \"begin\": 0, \"end\": 10"
+#define SLOTS "\"slots\": {}"
+#define UP    "\"blk.0.ffn_up\": \"cpu\""
+#define PART  "{\"device\": \"cpu\", \"axis\": \"rows\", \"begin\": 0, \"end\": 10"
     static const char *const bad[][3] = {
         {"atsinfer plan", "other", "it is no plan"},
         {"\"version\": 1", "\"version\": 2", "only version 1"},
@@ -149,6 +165,19 @@ static void what_is_wrong_is_named(void **state) {
         {UP, "\"blk.0.ffn_up\": [{\"axis\": \"rows\", \"begin\": 0, \"end\": 10}]",
          "part 1: \"device\""},
         {UP, "\"blk.0.ffn_up\": \"cpu\" x", "line"},
+        {SLOTS, SLOTS ", \"prompts\": 3", "\"prompts\" is not an object"},
+        {SLOTS, SLOTS ", \"prompts\": {\"from\": 2, \"x\": 3}", "unknown key \"x\""},
+        {SLOTS, SLOTS ", \"prompts\": {\"homes\": {}}", "\"prompts\": \"from\""},
+        {SLOTS, SLOTS ", \"prompts\": {\"from\": 1, \"homes\": {}}", "number of tokens from 2"},
+        {SLOTS, SLOTS ", \"prompts\": {\"from\": 2}", "\"prompts\": \"homes\""},
+        {SLOTS, SLOTS ", \"prompts\": {\"from\": 2, \"homes\": {\"x\": \"cpu\"}}",
+         "in \"prompts\": the model has no \"x\""},
+        {SLOTS, SLOTS ", \"prompts\": {\"from\": 2, \"homes\": {\"blk.0.ffn_up\": \"gpu\"}}",
+         "blk.0.ffn_up has other homes or ranges in prompts"},
+        {SLOTS,
+         SLOTS ", \"prompts\": {\"from\": 2, \"homes\": {\"blk.0.ffn_up\": [{\"device\": \"gpu\", "
+               "\"axis\": \"rows\", \"begin\": 0, \"end\": 10, \"streamed\": true}]}}",
+         "gives it no slot"},
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct arena arena = {0};
