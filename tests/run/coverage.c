@@ -202,6 +202,9 @@ void coverage_check(const struct coverage *c, const char *gpu) {
         coverage_need(c, &missing, "slots");
         coverage_need(c, &missing, "slots used again");
         coverage_need(c, &missing, "a slot for each");
+        coverage_need(c, &missing, "the program of decode, of two");
+        coverage_need(c, &missing, "the program of prompts, of two");
+        coverage_need(c, &missing, "copies that no round read, %s", gpu);
     }
     if (gpu && strcmp(gpu, "vulkan") == 0) {
         coverage_need(c, &missing, "windows of rows, resident");

@@ -77,6 +77,33 @@ static void each_memory_gets_what_lies_in_it(void **state) {
     bench_close(&b);
 }
 
+/* What the processor computes in decode and the device in prompts is in memory once. */
+static void two_programs_share_what_is_streamed_in_one(void **state) {
+    (void)state;
+    struct bench b;
+    struct ledger one, two;
+    bench_open(&b, "sim:gpu");
+    count(&b, &one);
+    const struct graph *g = b.model->graph;
+    struct plan *decode = plan_even(&b.arena, g, 2), *prompts = plan_even(&b.arena, g, 2);
+    for (int i = 0; i < prompts->n_parts; i++) {
+        struct plan_part *p = &prompts->parts[i];
+        if (p->device == CPU && op_can_stream(&g->ops[p->op])) p->device = GPU, p->streamed = true;
+    }
+    prompts->n_slots[GPU] = 2;
+    TEST_OK(plan_check_pair(g, decode, prompts, 1, 1 << GPU, 1 << CPU));
+    decode->prompts = prompts;
+    decode->prompts_from = 2;
+    programs_lower(&b.arena, g, decode, b.devices, N_TOKENS, N_TOKENS, &b.programs);
+    count(&b, &two);
+    const struct executor_ledger *cpu = &two.devices[CPU], *gpu = &two.devices[GPU];
+    assert_true(gpu->pageable_bytes > 0 && gpu->slot_bytes > 0);
+    assert_int_equal(cpu->weight_bytes + gpu->pageable_bytes, one.devices[CPU].weight_bytes);
+    assert_int_equal(gpu->kv_bytes, one.devices[GPU].kv_bytes);
+    assert_true(gpu->slot_bytes < gpu->pageable_bytes);
+    bench_close(&b);
+}
+
 /* Copies that the host cannot hold stay in the file; the GPU's own are not among them. */
 static void short_host_memory_leaves_weights_in_the_file(void **state) {
     (void)state;
@@ -122,6 +149,7 @@ static void a_gpu_is_held_to_its_budget(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_memory_gets_what_lies_in_it),
+        cmocka_unit_test(two_programs_share_what_is_streamed_in_one),
         cmocka_unit_test(short_host_memory_leaves_weights_in_the_file),
         cmocka_unit_test(a_gpu_is_held_to_its_budget),
     };

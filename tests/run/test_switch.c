@@ -38,7 +38,8 @@ static ats_status switch_to_random(ats_engine *e, uint64_t seed, struct switch_r
     rng_seed(&rng, seed);
     struct plan *plan =
         plan_random(&arena, e->model->graph, e->n_devices, 1, streaming_of(e), &rng);
-    TEST_OK(plan_check(e->model->graph, plan, 1, streaming_of(e)));
+    choose_random_prompts(e, &arena, plan, &rng);
+    TEST_OK(choose_check_plan(e, plan));
     ats_status status = engine_switch(e, &arena, plan, report);
     arena_free(&arena);
     return status;
@@ -175,6 +176,37 @@ static void only_what_moves_is_loaded(void **state) {
     ats_engine_close(e);
 }
 
+/* What the first device computes in decode is streamed to the second in prompts. */
+static struct plan *plan_with_prompts(struct arena *arena, const ats_engine *e, int n_slots) {
+    struct plan *decode = plan_from_layer(arena, e, 1), *prompts = plan_from_layer(arena, e, 1);
+    for (int i = 0; i < prompts->n_parts; i++) {
+        struct plan_part *p = &prompts->parts[i];
+        if (p->device == 0 && op_can_stream(&e->model->graph->ops[p->op]))
+            p->device = 1, p->streamed = true;
+    }
+    prompts->n_slots[1] = n_slots;
+    decode->prompts = prompts;
+    decode->prompts_from = 2;
+    TEST_OK(choose_check_plan(e, decode));
+    return decode;
+}
+
+static void homes_of_streamed_weights_stay(void **state) {
+    (void)state;
+    char path[512];
+    if (!model_path(path, sizeof path, models[0])) skip();
+    ats_engine *e = open_engine(path, device_lists[0], 1);
+    struct switch_report report;
+    struct arena arena[3] = {{0}};
+    TEST_OK(engine_switch(e, &arena[0], plan_with_prompts(&arena[0], e, 1), &report));
+    TEST_OK(engine_switch(e, &arena[1], plan_with_prompts(&arena[1], e, 2), &report));
+    assert_int_equal(report.loaded_bytes, 0);
+    assert_true(report.kept_bytes > 0);
+    TEST_OK(engine_switch(e, &arena[2], plan_from_layer(&arena[2], e, 1), &report));
+    assert_true(report.loaded_bytes > 0 && report.kept_bytes > 0);
+    ats_engine_close(e);
+}
+
 /* ---- memory ---- */
 
 #ifdef SWITCH_ON_VULKAN
@@ -250,6 +282,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_changes_no_logit),
         cmocka_unit_test(only_what_moves_is_loaded),
+        cmocka_unit_test(homes_of_streamed_weights_stay),
         cmocka_unit_test(without_memory_the_old_plan_stays),
 #ifndef SWITCH_ON_VULKAN
         cmocka_unit_test(what_is_lost_is_evaluated_again),
