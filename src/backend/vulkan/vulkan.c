@@ -353,7 +353,7 @@ static void take_waits(struct vulkan *v, struct vk_job *job, const struct backen
             job->after = v->no_arrivals ? 0 : w->value;
         } else if (own && w->queue == BACKEND_COPY) { /* a slot has a timeline of its own */
             REQUIRE(job->copy->slot->queued <= w->value);
-            job->behind = v->no_releases ? 0 : job->copy->slot->queued;
+            job->behind = v->no_unread ? 0 : job->copy->slot->queued;
         } else if (own && w->queue == BACKEND_COMPUTE && job->copy) {
             job->after = v->no_releases ? 0 : w->value;
         } else if (w->backend->driven && !v->no_ahead && !v->mirrored) {
@@ -646,6 +646,7 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->no_first_barriers = vk_disabled("first-barriers");
     v->no_arrivals = vk_disabled("arrivals");
     v->no_releases = vk_disabled("releases");
+    v->no_unread = vk_disabled("unread");
     /* the layer (1.3.239) now and then loses a signal of the host, and waits for it for seconds */
     v->no_ahead = vk_disabled("ahead") || v->instance.validates;
     v->base.in_place = v->gpu.kind == GPU_INTEGRATED;

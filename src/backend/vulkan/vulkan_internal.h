@@ -79,8 +79,9 @@ void vk_gpu_memory_now(const struct vk_instance *i, const struct vk_gpu *gpu,
 uint64_t vk_switch(const char *name);
 /* Is it in the list ATSINFER_VK_DISABLE? "vram" makes a device an integrated one. Beside features:
  * "barriers" between dispatches and "first-barriers" between segments, "arrivals" of copies and
- * "releases" of their slots, for the tests that their loss is noticed; "ahead": nothing is
- * submitted before what it waits for; "fold": no step is computed with the one before it. */
+ * "releases" of their slots, "unread" copies that others follow, for the tests that their loss is
+ * noticed; "ahead": nothing is submitted before what it waits for; "fold": no step is computed with
+ * the one before it. */
 bool vk_disabled(const char *name);
 
 /* ---- memory ---- */
@@ -342,14 +343,14 @@ struct vulkan {
     uint64_t timeout_ns; /* of a wait for the device; 0: none */
     _Atomic bool hung;   /* a wait was in vain: what the device may still use is never freed */
     bool no_fold;        /* no step has part of another */
-    bool no_barriers, no_first_barriers; /* test switches, */
-    bool no_arrivals, no_releases;       /* and these */
-    bool no_ahead;                       /* the device's thread waits for others, at every change */
-    bool said_unpinned;                  /* vk_home_open did */
-    bool no_pin;                         /* another: homes of streamed weights cannot be pinned */
-    int lanes;  /* of a work-group that is free to choose; a power of two */
-    int split;  /* lanes that share a row of a packed product */
-    bool tiles; /* there are large ones */
+    bool no_barriers, no_first_barriers;      /* test switches, */
+    bool no_arrivals, no_releases, no_unread; /* and these */
+    bool no_ahead;      /* the device's thread waits for others, at every change */
+    bool said_unpinned; /* vk_home_open did */
+    bool no_pin;        /* another: homes of streamed weights cannot be pinned */
+    int lanes;          /* of a work-group that is free to choose; a power of two */
+    int split;          /* lanes that share a row of a packed product */
+    bool tiles;         /* there are large ones */
 
     struct backend_limits limits;
     bool reserved;
