@@ -108,6 +108,7 @@ struct applying {
     const struct plan_file *f;
     const struct graph *g;
     const int *device_of;
+    plan_devices streaming;
     struct plan *plan;
     const json_t *homes, *slots; /* of the plan */
     const struct plan *decode;   /* a plan for prompts: what it does not say is as here; or NULL */
@@ -176,6 +177,19 @@ static ats_status read_axis(const json_t *part, const char *where, enum axis *ou
     return fail(ATS_BAD_FILE, "%s: \"axis\" is not rows, cols, heads or experts", where);
 }
 
+/* By the names of its device; plan_check knows numbers. */
+static ats_status check_streams(const struct applying *a, const struct plan_part *part,
+                                const char *where) {
+    const char *name = "";
+    for (int d = 0; d < a->f->n_devices; d++)
+        if (a->device_of[d] == part->device) name = a->f->devices[d];
+    if (!(a->streaming >> part->device & 1))
+        return fail(ATS_BAD_FILE, "%s: nothing can be streamed to %.60s", where, name);
+    if (a->plan->n_slots[part->device] < 1)
+        return fail(ATS_BAD_FILE, "%s is streamed to %.60s, which has no \"slots\"", where, name);
+    return ATS_OK;
+}
+
 static ats_status read_part(struct applying *a, int op, const json_t *json, const char *where) {
     static const char *const keys[] = {"device", "axis", "begin", "end", "streamed", "lot"};
     struct plan_part *part = &a->plan->parts[a->plan->n_parts];
@@ -190,6 +204,7 @@ static ats_status read_part(struct applying *a, int op, const json_t *json, cons
     if (streamed && !json_is_boolean(streamed))
         return fail(ATS_BAD_FILE, "%s: \"streamed\" is neither true nor false", where);
     part->streamed = json_is_true(streamed);
+    if (part->streamed) TRY(check_streams(a, part, where));
     if (json_object_get(json, "lot")) TRY(read_number(json, "lot", where, &part->lot));
     a->plan->n_parts++;
     return ATS_OK;
@@ -329,6 +344,7 @@ ats_status plan_file_apply(const struct plan_file *f, struct arena *arena, const
     struct applying a = {.f = f,
                          .g = g,
                          .device_of = device_of,
+                         .streaming = streaming,
                          .homes = f->homes,
                          .slots = json_object_get(f->root, "slots")};
     *out = NULL;

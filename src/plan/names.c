@@ -28,8 +28,7 @@ void names_number(struct arena *arena, const char **names, int n) {
     free(entries);
 }
 
-/* What has no tensor is called as a tensor would be: blk.3.attn_kv. */
-static const char *op_name(struct arena *arena, const struct graph *g, const struct graph_op *op) {
+const char *plan_name(struct arena *arena, const struct graph *g, const struct graph_op *op) {
     if (op->kind == OP_EXPERTS) return g->weights[op->p.experts.weights[EXPERT_GATE]].name;
     if (op->kind == OP_ATTENTION) return arena_printf(arena, "blk.%d.attn_kv", op->layer);
     if (op->weight >= 0) return g->weights[op->weight].name;
@@ -39,7 +38,7 @@ static const char *op_name(struct arena *arena, const struct graph *g, const str
 const char **plan_names(struct arena *arena, const struct graph *g) {
     const char **names = ARENA_ARRAY(arena, const char *, g->n_ops);
     for (int i = 0; i < g->n_ops; i++)
-        if (op_is_placed(&g->ops[i])) names[i] = op_name(arena, g, &g->ops[i]);
+        if (op_is_placed(&g->ops[i])) names[i] = plan_name(arena, g, &g->ops[i]);
     names_number(arena, names, g->n_ops);
     return names;
 }

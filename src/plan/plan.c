@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "plan/names.h"
 
 struct plan_maker {
     struct arena *arena;
@@ -358,16 +359,10 @@ static ats_status check_streamed(const struct plan *plan, const struct plan_part
     return ATS_OK;
 }
 
-static const char *op_name(const struct graph *g, const struct graph_op *op) {
-    if (op->kind == OP_EXPERTS) return g->weights[op->p.experts.weights[EXPERT_GATE]].name;
-    return op->weight >= 0 ? g->weights[op->weight].name : op_kind_name(op->kind);
-}
-
-static ats_status check_op(const struct graph *g, const struct plan *plan, int i, int row_group,
-                           plan_devices streaming) {
+static ats_status check_op(const struct graph *g, const struct plan *plan, int i, const char *name,
+                           int row_group, plan_devices streaming) {
     const struct graph_op *op = &g->ops[i];
     int from = plan->first[i], to = plan->first[i + 1], at = 0;
-    const char *name = op_name(g, op);
     if (from == to) return fail(ATS_BAD_ARGUMENT, "the plan has no home for %s", name);
     if (to - from > PLAN_MAX_PARTS)
         return fail(ATS_BAD_ARGUMENT, "the plan cuts %s into %d parts, more than %d", name,
@@ -395,9 +390,13 @@ static ats_status check_op(const struct graph *g, const struct plan *plan, int i
 
 ats_status plan_check(const struct graph *g, const struct plan *plan, int row_group,
                       plan_devices streaming) {
-    for (int i = 0; i < g->n_ops; i++)
-        if (op_is_placed(&g->ops[i])) TRY(check_op(g, plan, i, row_group, streaming));
-    return ATS_OK;
+    struct arena scratch = {0};
+    ats_status status = ATS_OK;
+    for (int i = 0; status == ATS_OK && i < g->n_ops; i++)
+        if (op_is_placed(&g->ops[i]))
+            status = check_op(g, plan, i, plan_name(&scratch, g, &g->ops[i]), row_group, streaming);
+    arena_free(&scratch);
+    return status;
 }
 
 /* Between a processor and a stream the bytes stay where they are; between two processors, or the
@@ -407,6 +406,15 @@ static bool same_bytes(const struct plan_part *p, const struct plan_part *q, pla
     if (p->streamed == q->streamed) return p->device == q->device;
     const struct plan_part *stays = p->streamed ? q : p;
     return hosts >> stays->device & 1;
+}
+
+static ats_status fail_pair(const struct graph *g, const struct graph_op *op) {
+    struct arena scratch = {0};
+    ats_status status =
+        fail(ATS_BAD_ARGUMENT, "%s has other homes or ranges in prompts than in decode",
+             plan_name(&scratch, g, op));
+    arena_free(&scratch);
+    return status;
 }
 
 ats_status plan_check_pair(const struct graph *g, const struct plan *decode,
@@ -424,9 +432,7 @@ ats_status plan_check_pair(const struct graph *g, const struct plan *decode,
         for (int k = 0; same && k < n; k++)
             same = same_bytes(&decode->parts[decode->first[i] + k],
                               &prompts->parts[prompts->first[i] + k], hosts);
-        if (!same)
-            return fail(ATS_BAD_ARGUMENT, "%s has other homes or ranges in prompts than in decode",
-                        op_name(g, &g->ops[i]));
+        if (!same) return fail_pair(g, &g->ops[i]);
     }
     return ATS_OK;
 }

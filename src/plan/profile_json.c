@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum { MAX_FILE_BYTES = 64 << 20, MAX_ITEMS = 4096 };
-/* Above all of these a number is a mistake, and sums of products stay finite. */
-static const double max_rate = 1e18, max_seconds = 1e5, max_bytes = 1e15;
+/* Above all of these a number is a mistake, and below `least` of them: sums of products and
+ * quotients stay finite. */
+static const double max_rate = 1e18, max_seconds = 1e5, max_bytes = 1e15, least = 1e-18;
 
 static const char *const maths[] = {[MATH_F32] = "f32", [MATH_Q8] = "q8", [MATH_BF16] = "bf16"};
 static const char *const axes[] = {
@@ -23,8 +24,8 @@ struct node {
 };
 
 static ats_status bad(const struct node *n, const char *key, const char *what) {
-    return fail(ATS_BAD_FILE, "%s: %s%s%s %s", n->where, n->at, n->at[0] && key[0] ? "." : "", key,
-                what);
+    return fail(ATS_BAD_FILE, "%s: %s%s%s%s%s", n->where, n->at, n->at[0] && key[0] ? "." : "", key,
+                n->at[0] || key[0] ? " " : "", what);
 }
 
 /* The object `key` of a node, with no key but the listed ones, and a comment. */
@@ -53,7 +54,7 @@ static ats_status child(const struct node *n, const char *key, const char *const
     return check_keys(out, keys);
 }
 
-/* Above 0 and at most max. */
+/* Above 0, of a possible size, and at most max. */
 static ats_status number(const struct node *n, const char *key, double max, double *out) {
     const json_t *j = json_object_get(n->json, key);
     if (!j) return bad(n, key, "is missing");
@@ -61,6 +62,7 @@ static ats_status number(const struct node *n, const char *key, double max, doub
     *out = json_number_value(j);
     if (!(*out > 0)) return bad(n, key, "must be above zero");
     if (!(*out <= max)) return bad(n, key, "is impossibly large");
+    if (*out < least * max) return bad(n, key, "is impossibly small");
     return ATS_OK;
 }
 
@@ -161,8 +163,11 @@ static ats_status read_rates(const struct node *rates, const char *key, struct p
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)types.json, name, value) {
         enum dtype type;
-        if (!dtype_from_name(name, &type) || !dtype_info(type)->weight)
-            return bad(&types, "", "names a type that weights cannot have");
+        if (!dtype_from_name(name, &type) || !dtype_info(type)->weight) {
+            char shown[40];
+            snprintf(shown, sizeof shown, "%.32s", name);
+            return bad(&types, shown, "is no type that weights can have");
+        }
         TRY(child(&types, name, type_keys, &t));
         TRY(optional(&t, "bytes", max_rate, r->default_bytes, &r->bytes[type]));
         TRY(optional(&t, "flop", max_rate, r->default_flop, &r->flop[type]));

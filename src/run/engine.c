@@ -131,7 +131,10 @@ static ats_status open_devices(ats_engine *e) {
         char name[64]; /* opened before, the second of a name is called "cpu#2" */
         snprintf(name, sizeof name, "%.*s", (int)strcspn(e->device_names[d], "#"),
                  e->device_names[d]);
-        TRY(backend_open(name, &options, &e->devices[d]));
+        ats_status status = backend_open(name, &options, &e->devices[d]);
+        if (status == ATS_OK) continue;
+        return e->options.devices || !e->options.plan ? status
+                                                      : fail_in(status, "%s", e->options.plan);
     }
     return ATS_OK;
 }

@@ -220,7 +220,11 @@ static ats_status decide_best(struct simulation *s) {
     int n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
     struct decide_options o = simulation_options(s, n_batch);
     s->placement_options = o.placement;
-    return decide(&s->arena, s->items, &o, &s->best);
+    ats_status status = decide(&s->arena, s->items, &o, &s->best);
+    if (status != ATS_BAD_ARGUMENT || s->o.vram_mib > 0 || o.fixed_bytes > 0) return status;
+    return fail(ATS_BAD_FILE, "%s: memory.%s: %s", s->o.machine,
+                s->machine->usable_bytes < s->machine->gpu_bytes ? "usable_bytes" : "gpu_bytes",
+                error_text());
 }
 
 static void set_limits(struct simulation *s) {

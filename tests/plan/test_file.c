@@ -144,7 +144,8 @@ static void what_is_wrong_is_named(void **state) {
         {UP, "\"blk.0.ffn_up\": [1]", "part 1 is not an object"},
         {UP, "\"blk.0.ffn_up\": [" PART ", \"x\": 1}]", "part 1 has an unknown key \"x\""},
         {UP, "\"blk.0.ffn_up\": [" PART ", \"streamed\": 1}]", "part 1: \"streamed\""},
-        {UP, "\"blk.0.ffn_up\": [" PART ", \"streamed\": true}]", "stream"},
+        {UP, "\"blk.0.ffn_up\": [" PART ", \"streamed\": true}]",
+         "\"blk.0.ffn_up\", part 1: nothing can be streamed to cpu"},
         {UP, "\"blk.0.ffn_up\": [" PART "}, " PART "}]", "range 0 to 10 of blk.0.ffn_up"},
         {UP,
          "\"blk.0.ffn_up\": [{\"device\": \"cpu\", \"axis\": \"rows\", \"begin\": 0, \"end\": 4}]",
@@ -177,7 +178,10 @@ static void what_is_wrong_is_named(void **state) {
         {SLOTS,
          SLOTS ", \"prompts\": {\"from\": 2, \"homes\": {\"blk.0.ffn_up\": [{\"device\": \"gpu\", "
                "\"axis\": \"rows\", \"begin\": 0, \"end\": 10, \"streamed\": true}]}}",
-         "gives it no slot"},
+         "part 1 is streamed to gpu, which has no \"slots\""},
+        {"\"blk.0.attn_kv\": \"cpu\"",
+         "\"blk.0.attn_kv\": [{\"device\": \"cpu\", \"axis\": \"rows\", \"begin\": 0, \"end\": 2}]",
+         "cuts blk.0.attn_kv along an axis"},
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct arena arena = {0};

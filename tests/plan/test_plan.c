@@ -364,7 +364,7 @@ static void a_device_may_have_two_parts_of_weights_not_of_a_cache(void **state) 
     TEST_OK(plan_check(w.g, w.plan, w.row_group, 1));
     for (int i = 0; i < w.g->n_ops; i++)
         if (w.g->ops[i].kind == OP_ATTENTION) w.plan->parts[w.plan->first[i] + 1].device = 0;
-    expect_refused(&w, "device 0 has two parts of attention");
+    expect_refused(&w, "device 0 has two parts of blk.0.attn_kv");
 }
 
 static void axes_that_do_not_fit_are_refused(void **state) {
@@ -378,7 +378,7 @@ static void axes_that_do_not_fit_are_refused(void **state) {
     w = wrong_open(&shapes[0]); /* rows of a cache */
     for (int op = 0; op < w.g->n_ops; op++)
         if (w.g->ops[op].kind == OP_ATTENTION) w.plan->parts[w.plan->first[op]].axis = AXIS_ROWS;
-    expect_refused(&w, "attention along an axis");
+    expect_refused(&w, "attn_kv along an axis");
 }
 
 static void a_cut_embedding_is_refused(void **state) {
@@ -514,7 +514,7 @@ static void caches_and_devices_of_a_pair_are_the_same(void **state) {
         struct plan_part *part = &p.prompts->parts[i];
         if (p.g->ops[part->op].kind == OP_ATTENTION) part->device ^= 1;
     }
-    expect_no_pair(&p, "attention has other homes");
+    expect_no_pair(&p, "attn_kv has other homes");
     p = pair_open();
     p.prompts->n_devices = 3;
     expect_no_pair(&p, "has 3 devices, that of decode 4");

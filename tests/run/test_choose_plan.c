@@ -265,6 +265,13 @@ static void wrong_rules_are_refused(void **state) {
     expect_refused(&o, ATS_IO, "no/such/plan.json");
     o.plan = TEST_SOURCE_ROOT "/meson.build";
     expect_refused(&o, ATS_BAD_FILE, "meson.build: JSON");
+    static const char other[] = "{\"format\": \"atsinfer plan\", \"version\": 1, \"model\": {}, "
+                                "\"devices\": [\"cpu\", \"tpu\"], \"homes\": {}}";
+    char path[512];
+    test_tmp_path(path, sizeof path, "other.json");
+    o.plan = path;
+    TEST_OK(file_write(path, other, strlen(other)));
+    expect_refused(&o, ATS_UNSUPPORTED, "other.json: there is no device \"tpu\"");
     o.plan = NULL;
     o.vram_mib = -1;
     expect_refused(&o, ATS_BAD_ARGUMENT, "vram_mib");

@@ -242,6 +242,17 @@ static void ablation_steps_gain(void **state) {
     json_decref(json);
 }
 
+/* One with a byte of GPU memory. */
+static void write_small_machine(const char *from, const char *to) {
+    json_t *json;
+    TEST_OK(json_read_file(from, 1 << 20, &json));
+    json_object_set_new(json_object_get(json, "memory"), "usable_bytes", json_integer(1));
+    char *text = json_print(json, false);
+    TEST_OK(file_write(to, text, strlen(text)));
+    free(text);
+    json_decref(json);
+}
+
 static void what_is_wrong_is_refused(void **state) {
     (void)state;
     char model[512], machine[512], *text;
@@ -278,6 +289,11 @@ static void what_is_wrong_is_refused(void **state) {
     REFUSED(n_slots = 0, ATS_BAD_ARGUMENT, "ablation needs slots");
     REFUSED(transfer = "none", ATS_BAD_ARGUMENT, "ablation needs slots");
     REFUSED(gpu_layers = "2", ATS_BAD_ARGUMENT, "homes open");
+    good.ablation = false;
+    char small[512];
+    test_tmp_path(small, sizeof small, "small.json");
+    write_small_machine(machine, small);
+    REFUSED(machine = small, ATS_BAD_FILE, "small.json: memory.usable_bytes: 0 MiB");
 }
 
 /* The plan of a described machine, told by tensor; how it is made is tested in plan/. */
