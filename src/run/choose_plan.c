@@ -304,6 +304,8 @@ static void leave_in_place(ats_engine *e, plan_devices in_place) {
                 "%s works in host memory: %.1f MiB that the plan streams to it are used in place",
                 e->device_names[d], ledger_mib(bytes[d]));
     }
+    if (plan->prompts)
+        log_msg(LOG_WARN, "with a GPU in host memory the plan's way in prompts is left out");
     e->plan = plan_in_place(&e->arena, e->model->graph, plan, in_place);
 }
 
