@@ -381,8 +381,18 @@ static ats_status best_of(struct arena *arena, const struct items *items,
     return ATS_OK;
 }
 
+/* Whole items where they were placed, but shards of them streamed. */
+static void stream_shards(struct arena *arena, const struct items *items,
+                          const struct decide_options *o, const struct decide_way *whole,
+                          struct best *best) {
+    struct decide_way w = *whole;
+    w.by_items = false;
+    time_way(arena, items, o, 1, &w);
+    keep_better(arena, items, o, &w, best);
+}
+
 /* Shards, but no prompt slower than whole items would have it: of placements that weigh prompts
- * more and more the first that is not, or whole items themselves. */
+ * more and more the first that is not, or whole items themselves, streamed whole or in shards. */
 static ats_status best_of_shards(struct arena *arena, const struct items *items,
                                  const struct decide_options *o, struct decide_way *out) {
     struct decide_options whole = *o, shards = *o;
@@ -398,6 +408,7 @@ static ats_status best_of_shards(struct arena *arena, const struct items *items,
         TRY(best_of(arena, items, &shards, other.prompt_s, out));
     }
     if (!out->placement || other.request_s < out->request_s) *out = other;
+    stream_shards(arena, items, o, &other, &(struct best){other.prompt_s, out});
     return ATS_OK;
 }
 
