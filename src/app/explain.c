@@ -63,12 +63,18 @@ static void add_cost(struct buf *out, const json_t *o) {
 
 static void add_predictions(struct buf *out, const json_t *o) {
     const json_t *list = json_object_get(o, "predictions");
-    buf_printf(out, "\n%8s %14s %14s %8s\n", "depth", "decode tok/s", "prefill tok/s", "regret");
+    bool streams = json_object_get(json_array_get(list, 0), "streamed_decode_tok_s") != NULL;
+    buf_printf(out, "\n%8s %14s %14s %8s%s\n", "depth", "decode tok/s", "prefill tok/s", "regret",
+               streams ? "   with streaming: decode, prefill" : "");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *p = json_array_get(list, i);
-        buf_printf(out, "%8.0f %14.2f %14.1f %7.1f%%\n", real_of(p, "depth"),
+        buf_printf(out, "%8.0f %14.2f %14.1f %7.1f%%", real_of(p, "depth"),
                    real_of(p, "decode_tok_s"), real_of(p, "prefill_tok_s"),
                    100 * real_of(p, "regret"));
+        if (streams)
+            buf_printf(out, " %24.2f %8.1f", real_of(p, "streamed_decode_tok_s"),
+                       real_of(p, "streamed_prefill_tok_s"));
+        buf_add_char(out, '\n');
     }
 }
 

@@ -49,6 +49,34 @@ static ats_status add_diff(struct simulation *s, const struct explanation *e, js
     return ATS_OK;
 }
 
+/* ---- with what is streamed ---- */
+
+/* Of a schedule as it was decided, at another depth. */
+static json_t *rate_at(struct simulation *s, const struct schedule *as, enum transfer_rule rule,
+                       int n_tokens, double depth) {
+    struct decide_options o = simulation_options(s, s->best.n_batch);
+    struct schedule_options so = decide_schedule_options(&o, &s->best, n_tokens, depth);
+    struct schedule there;
+    so.rule = rule;
+    schedule_retime(&s->arena, s->items, s->best.placement, &so, as, &there);
+    return json_real(n_tokens / there.transfer.result.round_s);
+}
+
+/* Beside what placements are chosen by: the plan as it is simulated, slots in use. */
+static void add_streaming(struct simulation *s, json_t *answer) {
+    int chunk = min_int(s->best.n_batch, s->o.n_prompt);
+    size_t i;
+    json_t *row;
+    if (s->best.n_slots == 0) return;
+    json_array_foreach(json_object_get(answer, "predictions"), i, row) {
+        double depth = json_number_value(json_object_get(row, "depth"));
+        json_object_set_new(row, "streamed_decode_tok_s",
+                            rate_at(s, &s->best.decode, s->rule, 1, depth));
+        json_object_set_new(row, "streamed_prefill_tok_s",
+                            rate_at(s, &s->best.prefill, s->prefill_rule, chunk, depth));
+    }
+}
+
 static ats_status explain_best(struct simulation *s, json_t **out) {
     struct explain_problem problem = {.graph = s->model->graph,
                                       .profile = s->machine,
@@ -63,6 +91,7 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
     json_object_set_new(*out, "granularity", json_string(s->o.granularity));
     json_object_set_new(*out, "n_layers", json_integer(s->model->hp.n_layers));
     json_object_set_new(*out, "context", json_integer(s->o.n_ctx));
+    add_streaming(s, *out);
     return add_diff(s, e, *out);
 }
 

@@ -296,6 +296,25 @@ static void what_is_wrong_is_refused(void **state) {
     REFUSED(machine = small, ATS_BAD_FILE, "small.json: memory.usable_bytes: 0 MiB");
 }
 
+/* At the depth that is simulated, second of those that are told. */
+static void streamed_predictions_are_the_simulated(ats_simulation s) {
+    char *explained, *simulated;
+    json_t *e, *d;
+    s.n_slots = 4, s.depth = 2048;
+    TEST_OK(ats_explain(&s, &explained));
+    TEST_OK(ats_simulate(&s, &simulated));
+    TEST_OK(json_parse(explained, strlen(explained), &e));
+    TEST_OK(json_parse(simulated, strlen(simulated), &d));
+    ats_free(explained), ats_free(simulated);
+    const json_t *row = json_array_get(test_json_get(e, "predictions"), 1);
+    double told = number(row, "streamed_decode_tok_s");
+    assert_true(number(row, "depth") == 2048);
+    assert_true(fabs(told / number(d, "decode_tok_s") - 1) < 1e-9);
+    assert_true(told > 1.02 * number(row, "decode_tok_s"));
+    assert_true(number(row, "streamed_prefill_tok_s") > 0);
+    json_decref(e), json_decref(d);
+}
+
 /* The plan of a described machine, told by tensor; how it is made is tested in plan/. */
 static void plans_are_explained(void **state) {
     (void)state;
@@ -317,7 +336,10 @@ static void plans_are_explained(void **state) {
     assert_true(number(memory, "budget_bytes") + number(memory, "work_bytes") <=
                 number(memory, "usable_bytes"));
     assert_true(number(json, "decode_tok_s") > 0);
+    const json_t *first = json_array_get(test_json_get(json, "predictions"), 0);
+    assert_null(json_object_get(first, "streamed_decode_tok_s")); /* no slots */
     json_decref(json);
+    streamed_predictions_are_the_simulated(s);
     s.machine = "nowhere.json";
     TEST_STATUS(ats_explain(&s, &text), ATS_IO);
     assert_null(text);
