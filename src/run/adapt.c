@@ -116,6 +116,11 @@ static void finish(ats_engine *e) {
     if (e->adapt) arena_free(&s->arena);
 }
 
+const struct decide_way *adapt_way(const ats_engine *e) {
+    if (e->adapt && e->adapt->items) return &e->adapt->now;
+    return e->planner && e->planner->way.placement ? &e->planner->way : NULL;
+}
+
 void adapt_look(ats_engine *e) {
     e->adapt->watch.looked_ns = 0;
 }

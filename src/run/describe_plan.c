@@ -83,15 +83,23 @@ static json_t *tensors_json(const ats_engine *e) {
     return tensors;
 }
 
+/* As it was chosen, or what has followed that. */
+static const char *how(const ats_engine *e, struct arena *arena, const struct decide_way *way) {
+    if (!way || e->stats.n_plan_switches == 0) return e->choice.how;
+    return arena_printf(arena, "planned again: %s", planner_text(e->planner, arena, way));
+}
+
 static json_t *plan_json(const ats_engine *e) {
-    json_t *plan = json_pack("{s:s, s:b, s:o}", "how", e->choice.how, "automatic",
+    const struct decide_way *way = adapt_way(e);
+    struct arena scratch = {0};
+    json_t *plan = json_pack("{s:s, s:b, s:o}", "how", how(e, &scratch, way), "automatic",
                              (int)e->choice.automatic, "tensors", tensors_json(e));
+    arena_free(&scratch);
     if (e->choice.n_gpu_layers >= 0)
         json_object_set_new(plan, "gpu_layers", json_integer(e->choice.n_gpu_layers));
     if (e->plan->prompts)
         json_object_set_new(plan, "prompts_from", json_integer(e->plan->prompts_from));
-    if (e->planner && e->planner->way.placement)
-        json_object_set_new(plan, "prediction", planner_json(e->planner));
+    if (way) json_object_set_new(plan, "prediction", planner_json(e->planner, way));
     return plan;
 }
 

@@ -83,6 +83,8 @@ MUST_CHECK ats_status engine_recover(ats_engine *e);
  * change (ats_dynamic). close waits for a plan that is being made. */
 void adapt_open(ats_engine *e);
 void adapt_close(ats_engine *e);
+/* The way in force, where plans are made by a profile; else NULL. Borrowed until the next round. */
+const struct decide_way *adapt_way(const ats_engine *e);
 /* After a round that did not fail: measures some, has plans made in a thread, takes them. */
 void adapt_round(ats_engine *e, const struct round *round);
 /* What of it a round's times are fed to; for tests as well. */

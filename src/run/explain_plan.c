@@ -121,8 +121,7 @@ static bool same_homes(const struct items *items, const struct placement *a,
 /* As it would be placed again, if that is what is in force: then changes can be told; else what is
  * there is explained. */
 static ats_status explain_way(struct arena *arena, const struct planner *p,
-                              struct explanation **out) {
-    const struct decide_way *w = &p->way;
+                              const struct decide_way *w, struct explanation **out) {
     struct explain_problem problem = {.graph = p->model->graph,
                                       .profile = p->profile,
                                       .items = p->items_options,
@@ -140,15 +139,16 @@ char *ats_engine_explain(const ats_engine *e) {
     struct arena arena = {0};
     struct explanation *x;
     char *text = NULL;
-    if (!p || !p->way.placement) return NULL;
-    if (explain_way(&arena, p, &x) == ATS_OK) {
+    const struct decide_way *way = adapt_way(e);
+    if (!way) return NULL;
+    if (explain_way(&arena, p, way, &x) == ATS_OK) {
         json_t *o = explain_to_json(x, "cpu", "gpu");
         json_object_set_new(o, "schema", json_integer(1));
-        json_object_set_new(o, "memory", memory_json(&p->way, (double)e->choice.budget_bytes));
+        json_object_set_new(o, "memory", memory_json(way, (double)e->choice.budget_bytes));
         json_object_set_new(o, "granularity", json_string("shard"));
         json_object_set_new(o, "n_layers", json_integer(e->model->hp.n_layers));
         json_object_set_new(o, "context", json_integer(e->options.n_ctx));
-        json_object_set_new(o, "prediction", planner_json(p));
+        json_object_set_new(o, "prediction", planner_json(p, way));
         text = json_print(o, false);
         json_decref(o);
     }

@@ -241,8 +241,7 @@ static void add_free(const struct planner *p, json_t *out) {
     json_object_set_new(out, "cost_ms", json_real(1e3 * cost_s));
 }
 
-json_t *planner_json(const struct planner *p) {
-    const struct decide_way *w = &p->way;
+json_t *planner_json(const struct planner *p, const struct decide_way *w) {
     double round_s = w->decode.transfer.result.round_s, share;
     const char *binds = planner_binds(w, &share);
     json_t *out =

@@ -49,9 +49,9 @@ MUST_CHECK ats_status planner_judge(const struct planner *p, struct arena *arena
  * round)". In the arena. */
 const char *planner_text(const struct planner *p, struct arena *arena,
                          const struct decide_way *way);
-/* The way in force (it has a placement), what was given and what that costs, where the times are
- * from. Owned (decref). */
-json_t *planner_json(const struct planner *p);
+/* A way (it has a placement), what was given and what that costs, where the times are from. Owned
+ * (decref). */
+json_t *planner_json(const struct planner *p, const struct decide_way *w);
 /* What takes the most of a decode round: "cpu", "gpu", "link", "changes" of device. share: of it.
  */
 const char *planner_binds(const struct decide_way *way, double *share);

@@ -3,7 +3,7 @@
  * that is made up, a thread that makes plans. Memory once more on a Vulkan device. */
 #include "agree.h"
 #include "plan/replan.h"
-#include "run/engine.h"
+#include "run/adapt_internal.h"
 
 #include <stdio.h>
 
@@ -111,6 +111,22 @@ static void observe(ats_engine *e, int n, double gpu_slow) {
     }
 }
 
+/* What is told is what is in force, not what was chosen. */
+static void expect_told(const ats_engine *e) {
+    char *text = ats_engine_describe(e);
+    const struct decide_way *now = &e->adapt->now;
+    json_t *told;
+    TEST_OK(json_parse(text, strlen(text), &told));
+    ats_free(text);
+    const json_t *plan = test_json_get(told, "plan"), *p = test_json_get(plan, "prediction");
+    assert_non_null(strstr(json_string_value(test_json_get(plan, "how")), "planned again"));
+    assert_int_equal(json_integer_value(test_json_get(p, "gpu_bytes")), now->placement->gpu_bytes);
+    double round_s = now->decode.transfer.result.round_s;
+    double ratio = json_number_value(test_json_get(p, "decode_s")) / round_s;
+    assert_true(ratio > 1 - 1e-9 && ratio < 1 + 1e-9);
+    json_decref(told);
+}
+
 static void load_leads_to_another_plan_and_back(void **state) {
     (void)state;
     char path[512];
@@ -129,6 +145,9 @@ static void load_leads_to_another_plan_and_back(void **state) {
     step(&d);
     assert_int_equal(count_switches(d.e), before + 1);
     const struct plan *loaded = d.e->plan;
+    expect_told(d.e);
+    assert_int_not_equal(d.e->adapt->now.placement->gpu_bytes,
+                         d.e->planner->way.placement->gpu_bytes);
     step(&d);
     observe(d.e, 16, 1); /* it is over */
     adapt_wait(d.e);
