@@ -19,7 +19,7 @@ enum { PROBED = 2 }; /* of them, to find a chunk with */
 
 /* Tokens of a prompt for each generated, as placements may be told where one for decode alone would
  * slow prompts. */
-static const double prompts[] = {1, 4, 32};
+static const double prompts[] = {1, 4, 8, 32};
 
 struct decide_options decide_options_default(int n_ctx, double device_bytes) {
     struct decide_options o = {.placement = placement_options_default(n_ctx),
