@@ -13,24 +13,31 @@
 
 #define BOUND 1e-3
 
-static atomic_int n_messages, n_in_place;
+static atomic_int n_messages, n_in_place, n_left_out;
 static atomic_bool is_expected; /* they are not printed */
 
 static void count_messages(void *user, int level, const char *text) {
     (void)user, (void)level;
     n_in_place += strstr(text, "are used in place") != NULL;
+    n_left_out += strstr(text, "way in prompts is left out") != NULL;
     if (!strstr(text, "vulkan validation")) return;
     n_messages++;
     if (!is_expected) print_error("%s\n", text);
 }
 
-/* Transfers of the engine's programs, of the one with fewer; of one alone: 0. */
-static int count_transfers(const ats_engine *e) {
+/* Of an engine's program and of its partner for prompts, 0 without one. */
+struct transfers {
+    int decode, prompts;
+};
+
+static struct transfers count_transfers(const ats_engine *e) {
     char *text = ats_engine_describe(e);
     json_t *root = json_loads(text, 0, NULL);
-    int n = (int)json_integer_value(test_json_get(root, "transfers"));
     const json_t *prompts = json_object_get(root, "prompts");
-    n = min_int(n, (int)json_integer_value(json_object_get(prompts, "transfers")));
+    struct transfers n = {
+        (int)json_integer_value(test_json_get(root, "transfers")),
+        (int)json_integer_value(json_object_get(prompts, "transfers")),
+    };
     json_decref(root);
     ats_free(text);
     return n;
@@ -43,9 +50,9 @@ static uint64_t find_streaming_seed(const char *path) {
     options.devices = "sim:chaos";
     for (options.plan_seed = 1; options.plan_seed < 200; options.plan_seed++) {
         ats_engine *e = agree_open(&options);
-        int n = count_transfers(e);
+        struct transfers n = count_transfers(e);
         ats_engine_close(e);
-        if (n > 8) return options.plan_seed;
+        if (min_int(n.decode, n.prompts) > 8) return options.plan_seed;
     }
     fail_msg("no random plan streams");
     return 0;
@@ -162,17 +169,19 @@ enum { N_PLACED = 20, N_SEEDS = TEST_SANITIZED ? 1 : 3 };
 struct placed {
     char *plan;
     float *logits;
-    int n_transfers, n_told; /* that something is used in place */
+    struct transfers n;
+    int n_told, n_left_out; /* that something is used in place, that a partner is left out */
 };
 
 static struct placed run_placed(ats_options options, const char *off, const int32_t *ids) {
-    struct placed p = {.n_told = -n_in_place};
+    struct placed p = {.n_told = -n_in_place, .n_left_out = -n_left_out};
     setenv("ATSINFER_VK_DISABLE", off, 1);
     ats_engine *e = agree_open(&options);
     p.plan = ats_engine_plan(e);
-    p.n_transfers = count_transfers(e);
+    p.n = count_transfers(e);
     p.logits = agree_logits(e, ids, N_PLACED, 7);
     p.n_told += n_in_place;
+    p.n_left_out += n_left_out;
     ats_engine_close(e);
     setenv("ATSINFER_VK_DISABLE", "", 1);
     return p;
@@ -205,14 +214,16 @@ static void what_would_be_streamed_is_used_in_place(void **state) {
             TEST_OK(file_write(plan, in_place.plan, strlen(in_place.plan)));
             struct placed resident = run_placed(options, "", ids);
             size_t n = (size_t)N_PLACED * 640;
-            assert_int_equal(in_place.n_told, streamed.n_transfers > 0);
-            assert_int_equal(in_place.n_transfers + resident.n_transfers, 0);
+            assert_int_equal(in_place.n_told, streamed.n.decode > 0);
+            assert_int_equal(in_place.n_left_out, strstr(streamed.plan, "\"prompts\"") != NULL);
+            assert_int_equal(in_place.n.decode + in_place.n.prompts, 0);
+            assert_int_equal(resident.n.decode + resident.n.prompts, 0);
             assert_null(strstr(in_place.plan, "streamed"));
             assert_string_equal(in_place.plan, resident.plan);
             assert_true(test_max_abs_diff(streamed.logits, want, n) <= BOUND);
             assert_true(test_max_abs_diff(in_place.logits, want, n) <= BOUND);
             assert_true(test_max_abs_diff(resident.logits, want, n) <= BOUND);
-            n_streamed += streamed.n_transfers > 0;
+            n_streamed += streamed.n.decode > 0;
             struct placed *const all[] = {&streamed, &in_place, &resident};
             for (size_t j = 0; j < COUNT_OF(all); j++)
                 ats_free(all[j]->plan), free(all[j]->logits);
