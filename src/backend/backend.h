@@ -57,6 +57,7 @@ struct step {
     int expert_begin, expert_end;  /* EXPERTS: those whose sum is made; a partial sum if not all */
     bool rows;                     /* out has a line per wanted row, else per token */
     bool in_rows;                  /* the same for in */
+    bool releases;                 /* the last of its round to read its streamed weights' slot */
     int n_readers;                 /* later steps of this device that read out */
     struct backend_weight *weight; /* EMBED, MATMUL: the shard; NORM: the vector or NULL; ATTENTION:
                                       sinks of the query heads of the range above, or NULL; CONV:
@@ -266,9 +267,10 @@ struct backend_vtable {
                              int n_weights, struct backend_copy **out);
     void (*copy_free)(struct backend *b, struct backend_copy *c);
     /* Runs c after all waits, then sets the timeline of copies to `value`. What is waited for
-     * (segments of this device, an earlier value of its copies) was submitted before, and the copy
-     * before the segment that waits for it: so one queue does for both. Returns at once. It may end
-     * in a later round; at most two runs of c are under way at a time. */
+     * (a segment of this device that `releases` the slot, an earlier value of its copies) was
+     * submitted before, and the copy before the segment that waits for it: so one queue does for
+     * both. Returns at once. It may end in a later round; at most two runs of c are under way at a
+     * time. */
     ats_status (*submit_copy)(struct backend *b, struct backend_copy *c,
                               const struct backend_wait *waits, int n_waits, uint64_t value);
     /* Between rounds, at once: some megabytes of host memory go to the device as streamed weights

@@ -118,4 +118,5 @@ void lower_stream_release(struct lowering *l, int transfer, struct program_segme
     p->transfers[index].wait = segment->ordinal;
     p->transfers[index].ahead = ahead;
     if (!ahead) segment->release = index;
+    p->steps[t->last_step].step.releases = true;
 }

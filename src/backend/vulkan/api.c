@@ -128,7 +128,8 @@ static ats_status load_loader(struct vk_loader *l) {
 
 static ats_status open_instance(struct vk_instance *i) {
     TRY(load_loader(&i->loader));
-    bool wanted = getenv("ATSINFER_VK_VALIDATE") != NULL;
+    const char *wish = getenv("ATSINFER_VK_VALIDATE");
+    bool wanted = wish && strcmp(wish, "0") != 0;
     i->validates = wanted && has_layer(&i->loader, VALIDATION_LAYER);
     if (wanted && !i->validates)
         log_msg(LOG_WARN, "vulkan: no validation layer is installed (" VALIDATION_LAYER ")");

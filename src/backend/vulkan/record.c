@@ -251,6 +251,15 @@ static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
     return status;
 }
 
+/* Streamed weights of a step stand in one slot. */
+static const struct vk_slot *slot_of(const struct vulkan *v, const struct step *s) {
+    const struct backend_weight *w = s->weight && s->weight->home ? s->weight : NULL;
+    for (int i = 0; i < N_EXPERT_WEIGHTS && !w; i++)
+        if (s->experts[i] && s->experts[i]->home) w = s->experts[i];
+    REQUIRE(w);
+    return &v->slots[w->s.slot];
+}
+
 ats_status vk_segment_build(struct backend *backend, const struct step *steps, int n_steps,
                             struct backend_segment **out) {
     struct vulkan *v = vulkan_of(backend);
@@ -260,6 +269,10 @@ ats_status vk_segment_build(struct backend *backend, const struct step *steps, i
     struct backend_segment *s = xcalloc(1, sizeof *s);
     s->steps = steps;
     s->n_steps = n_steps;
+    for (int i = 0; i < n_steps; i++) {
+        REQUIRE(!steps[i].releases || !s->releases);
+        if (steps[i].releases) s->releases = slot_of(v, &steps[i]);
+    }
     ats_status status = build(v, steps, n_steps, b, s);
     for (int i = 0; i < N_VARIANTS; i++) {
         free(b[i].items);

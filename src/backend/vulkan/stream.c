@@ -8,6 +8,7 @@
 
 static ats_status slot_open(struct vulkan *v, struct vk_slot *s) {
     TRY(vk_timeline_open(v, 0, &s->arrived));
+    TRY(vk_timeline_open(v, 0, &s->released));
     return vk_block_open(v, (size_t)v->limits.slot_bytes, PLACE_DEVICE, "a slot", &s->block);
 }
 
@@ -22,6 +23,7 @@ ats_status vk_slots_open(struct vulkan *v) {
 void vk_slots_close(struct vulkan *v) {
     for (int i = 0; v->slots && i < v->limits.n_slots; i++) {
         if (v->slots[i].arrived) v->f.DestroySemaphore(v->device, v->slots[i].arrived, NULL);
+        if (v->slots[i].released) v->f.DestroySemaphore(v->device, v->slots[i].released, NULL);
         vk_block_close(v, &v->slots[i].block);
         vk_block_close(v, &v->slots[i].staging);
     }

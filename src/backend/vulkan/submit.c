@@ -26,6 +26,11 @@ static struct vk_entry *add_entry(struct vulkan *v, enum backend_queue queue) {
     return e;
 }
 
+static void add_signal(struct vk_entry *e, VkSemaphore semaphore, uint64_t value) {
+    e->signals[e->n_signals] = semaphore;
+    e->signal_values[e->n_signals++] = value;
+}
+
 static void add_wait(struct vk_entry *e, VkSemaphore semaphore, uint64_t value,
                      VkPipelineStageFlags stage) {
     e->waits[e->n_waits] = semaphore;
@@ -47,7 +52,9 @@ void vk_submit(struct vulkan *v, const struct vk_commands *list, const struct vk
         if (stamps && i == 0) e->commands[e->n_commands++] = stamps->begin;
         e->commands[e->n_commands++] = list->items[i];
         if (stamps && last) e->commands[e->n_commands++] = stamps->end;
-        if (last) e->signal = v->timeline, e->value = job->value;
+        if (!last) continue;
+        add_signal(e, v->timeline, job->value);
+        if (job->segment->releases) add_signal(e, job->segment->releases->released, job->value);
     }
     pthread_mutex_unlock(&v->queue_lock);
 }
@@ -59,13 +66,13 @@ ats_status vk_submit_copy(struct vulkan *v, const struct vk_job *job) {
         run ? vk_stamps_ready(v, &run->stamps, BACKEND_COPY, true) : NULL;
     pthread_mutex_lock(&v->queue_lock);
     struct vk_entry *e = add_entry(v, BACKEND_COPY);
-    if (job->after) add_wait(e, v->timeline, job->after, VK_PIPELINE_STAGE_TRANSFER_BIT);
-    if (job->behind)
-        add_wait(e, job->copy->slot->arrived, job->behind, VK_PIPELINE_STAGE_TRANSFER_BIT);
+    const struct vk_slot *slot = job->copy->slot;
+    if (job->after) add_wait(e, slot->released, job->after, VK_PIPELINE_STAGE_TRANSFER_BIT);
+    if (job->behind) add_wait(e, slot->arrived, job->behind, VK_PIPELINE_STAGE_TRANSFER_BIT);
     if (stamps) e->commands[e->n_commands++] = stamps->begin;
     e->commands[e->n_commands++] = job->copy->commands;
     if (stamps) e->commands[e->n_commands++] = stamps->end;
-    e->signal = job->copy->slot->arrived, e->value = job->value;
+    add_signal(e, slot->arrived, job->value);
     pthread_mutex_unlock(&v->queue_lock);
     return ATS_OK;
 }
@@ -78,8 +85,8 @@ static void fill_info(struct vk_batch *b, size_t i) {
         (VkTimelineSemaphoreSubmitInfo){.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                         .waitSemaphoreValueCount = e->n_waits,
                                         .pWaitSemaphoreValues = e->wait_values,
-                                        .signalSemaphoreValueCount = e->signal != VK_NULL_HANDLE,
-                                        .pSignalSemaphoreValues = &e->value};
+                                        .signalSemaphoreValueCount = e->n_signals,
+                                        .pSignalSemaphoreValues = e->signal_values};
     b->infos[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                  .pNext = &b->timelines[i],
                                  .waitSemaphoreCount = e->n_waits,
@@ -87,8 +94,8 @@ static void fill_info(struct vk_batch *b, size_t i) {
                                  .pWaitDstStageMask = e->wait_stages,
                                  .commandBufferCount = e->n_commands,
                                  .pCommandBuffers = e->commands,
-                                 .signalSemaphoreCount = e->signal != VK_NULL_HANDLE,
-                                 .pSignalSemaphores = &e->signal};
+                                 .signalSemaphoreCount = e->n_signals,
+                                 .pSignalSemaphores = e->signals};
 }
 
 static VkResult flush_batch(struct vulkan *v, VkQueue queue, struct vk_batch *b) {

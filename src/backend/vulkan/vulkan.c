@@ -152,20 +152,9 @@ static void release_reserved(struct vulkan *v) {
     v->reserved = false;
 }
 
-/* Values go on where they were. The validation layer takes the first signal that nobody waited for
- * as that of any later wait: what was copied before another plan and after it would seem unordered.
- */
-static ats_status timeline_anew(struct vulkan *v) {
-    if (v->hung) return ATS_OK; /* the device may still signal it */
-    v->f.DestroySemaphore(v->device, v->timeline, NULL);
-    v->timeline = VK_NULL_HANDLE;
-    return vk_timeline_open(v, v->last_value, &v->timeline);
-}
-
 static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     struct vulkan *v = vulkan_of(b);
     release_reserved(v);
-    TRY(timeline_anew(v));
     uint32_t most = v->gpu.properties.limits.maxComputeWorkGroupCount[1];
     if ((uint32_t)max_int(l->n_tokens, l->n_rows) > most)
         return fail(ATS_UNSUPPORTED, "%s: a round of more than %u tokens", v->name, most);

@@ -230,16 +230,19 @@ struct backend_segment {
     size_t n_mirrors, cap_mirrors;
     uint64_t last_value; /* of its last submission */
     struct vk_stamps stamps;
-    const struct step *steps; /* (n_steps) borrowed */
+    const struct vk_slot *releases; /* that it reads last; or NULL */
+    const struct step *steps;       /* (n_steps) borrowed */
     int n_steps;
 };
 
 /* Memory that streamed weights take turns in. The timeline of copies is one of each slot, with the
- * same values: a copy into it and the segment that waits for it take turns on it. (The validation
- * layer takes a semaphore for one that is signalled and waited for in turn.) */
+ * same values: a copy into it and the segment that waits for it take turns on it. So do the segment
+ * that reads the slot last, and the next copy into it, on another one, with the values of the
+ * timeline of segments. (The validation layer, 1.3.239, takes a semaphore for one that is signalled
+ * and waited for in turn: on a timeline that others signal too it would see the wrong one.) */
 struct vk_slot {
     struct vk_block block;
-    VkSemaphore arrived;
+    VkSemaphore arrived, released;
     uint64_t queued;         /* value of the last copy that was submitted */
     struct vk_block staging; /* of homes that the device does not reach: as large as the slot */
     uint64_t staged;         /* value of the last copy out of it */
@@ -284,8 +287,9 @@ struct vk_entry {
     VkSemaphore waits[2];
     uint64_t wait_values[2];
     VkPipelineStageFlags wait_stages[2];
-    VkSemaphore signal; /* or none */
-    uint64_t value;
+    uint32_t n_signals;
+    VkSemaphore signals[2];
+    uint64_t signal_values[2];
 };
 /* What goes to a queue with the next call. */
 struct vk_batch {

@@ -13,8 +13,12 @@ static const void *stream_of(const struct vulkan *v, int which) {
 }
 enum { STREAM_SHADERS, STREAM_COPIES, STREAM_HOST };
 
+/* A slot's release has the values of the device's timeline, which is signalled beside it. */
 static const void *timeline_of(const struct vulkan *v, VkSemaphore s) {
-    return s == v->timeline ? (const void *)&v->base : (const void *)s;
+    bool own = s == v->timeline;
+    for (int i = 0; i < v->limits.n_slots; i++)
+        own |= s == v->slots[i].released;
+    return own ? (const void *)&v->base : (const void *)s;
 }
 
 /* A command buffer that is, or is going to be, handed over: what it touches. */
