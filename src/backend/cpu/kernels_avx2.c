@@ -9,6 +9,8 @@
 
 #include "backend/cpu/kernels_body_packed.h"
 
+#include "backend/cpu/kernels_body_words.h"
+
 #include "backend/cpu/kernels_body_float.h"
 
 #include "backend/cpu/kernels_body_keys.h"
@@ -23,4 +25,5 @@
 
 void kernels_avx2_fill(struct kernels *k) {
     bodies_fill(k);
+    words_fill(k);
 }

@@ -149,7 +149,8 @@ ALWAYS_INLINE struct q8_format amx_format(struct q8_format f) {
         else                                                                                       \
             packed_q8_matmul((struct packed_type){amx_format(format_##lower), packed_##lower,      \
                                                   amx_unpack_##lower, packed_layout_##upper,       \
-                                                  amx_tiles_of(format_##lower), AMX_TOKENS},       \
+                                                  amx_tiles_of(format_##lower), AMX_TOKENS,        \
+                                                  false},                                          \
                              packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,     \
                              out_stride, then, scratch);                                           \
     }

@@ -192,64 +192,37 @@ ALWAYS_INLINE struct packed_view packed_view_at(struct packed_view x, bool sub16
     return x;
 }
 
-/* Wblocks of one block of SETS * LANES rows in a panel: of each plane, of each set. */
-ALWAYS_INLINE int panel_step(struct q8_format f) {
-    return SETS * (f.kind == WEIGHT_S8 ? S8_PLANES : 1);
-}
-
-/* A panel of split weights takes no more of the first-level cache. */
-ALWAYS_INLINE int panel_blocks(struct q8_format f) {
-    return PACKED_PANEL_BLOCKS * SETS / panel_step(f);
-}
-
-/* Signed bytes, 128 added, to their high nibbles and their low ones. */
-ALWAYS_INLINE void split_nibbles(struct wblock *high, struct wblock *low) {
-    for (int s = 0; s < 8; s++) {
-        vi w = vi_xor(high->w[s], vi_set1((int)0x80808080));
-        high->w[s] = high_nibbles(w);
-        low->w[s] = low_nibbles(w);
-    }
-}
-
-/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks (and as many of their low nibbles):
- * q8_block with the offset's part read instead of computed. */
+/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks: q8_block with the offset's part read
+ * instead of computed. */
 ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                                 const struct packed_view *x, int b, int n, vf *acc) {
-    const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8;
-    const int n_planes = panel_step(f) / SETS;
-    const enum weight_kind kind = n_planes > 1 ? WEIGHT_U4 : f.kind;
+    const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8, n_turn = DOT_TURN(f.kind);
     vf part[SET_TOKENS * SETS];
-    vi sum[SET_TOKENS * SETS];
     struct dot dot[SET_TOKENS * SETS];
+    UNROLL(2)
     for (int half = 0; half < n_halves; half++) {
-#pragma GCC unroll 2
-        for (int plane = 0; plane < n_planes; plane++) {
-            if (FEW_REGISTERS) FORGET_MEMORY();      /* neither acc nor activations stay */
-            const bool last = plane == n_planes - 1; /* the low nibbles take the offset's part */
+        if (FEW_REGISTERS) FORGET_MEMORY(); /* neither acc nor activations stay */
+        for (int t = 0; t < n; t++) {
+            int64_t at = t * x->aux_stride + n_halves * b + half;
+            for (int i = 0; i < SETS; i++)
+                dot_start(&dot[t * SETS + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
+        }
+        UNROLL(8)
+        for (int turn = 0; turn < n_steps; turn += n_turn) {
+            UNROLL(6)
             for (int t = 0; t < n; t++) {
-                int64_t at = t * x->aux_stride + n_halves * b + half;
-                for (int i = 0; i < SETS; i++)
-                    dot_start(&dot[t * SETS + i],
-                              last && !f.has_min ? vi_set1(x->aux.start[at]) : vi_set1(0));
-            }
-#pragma GCC unroll 8
-            for (int s = 0; s < n_steps; s++) {
-                const int8_t *q = x->q + 32 * b + 16 * half + 4 * s;
-                for (int t = 0; t < n; t++) {
-                    vi four = vi_load1(q + t * x->q_stride);
+                UNROLL(2)
+                for (int s = turn; s < turn + n_turn; s++) {
+                    vi four = vi_load1(x->q + t * x->q_stride + 32 * b + 16 * half + 4 * s);
                     for (int i = 0; i < SETS; i++)
-                        dot_step(kind, s, n_steps, &dot[t * SETS + i],
-                                 w[plane * SETS + i].w[4 * half + s], four);
+                        dot_step(f.kind, s, n_steps, &dot[t * SETS + i], w[i].w[4 * half + s],
+                                 four);
                 }
-            }
-            for (int k = 0; k < n * SETS; k++) {
-                vi more = dot_end(&dot[k]);
-                sum[k] = plane == 0 ? more : vi_add(vi_shl(sum[k], 4), more);
             }
         }
         for (int k = 0; k < n * SETS; k++) {
             const struct wblock *of = &w[k % SETS];
-            vf value = vi_float(sum[k]);
+            vf value = vi_float(dot_end(&dot[k]));
             part[k] =
                 half == 0 ? vf_mul(value, of->scale[0]) : vf_fma(value, of->scale[1], part[k]);
         }
@@ -269,14 +242,14 @@ ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, i
                                struct packed_view x, int n, vf *acc) {
     if (FEW_REGISTERS) {
         for (int b = 0; b < n_blocks; b++)
-            packed_block(f, panel + b * panel_step(f), &x, b, n, acc);
+            packed_block(f, panel + b * SETS, &x, b, n, acc);
         return;
     }
     vf a[SET_TOKENS * SETS];
     for (int k = 0; k < n * SETS; k++)
         a[k] = acc[k];
     for (int b = 0; b < n_blocks; b++)
-        packed_block(f, panel + b * panel_step(f), &x, b, n, a);
+        packed_block(f, panel + b * SETS, &x, b, n, a);
     for (int k = 0; k < n * SETS; k++)
         acc[k] = a[k];
 }
@@ -373,7 +346,11 @@ struct packed_type {
     struct pack_layout layout;
     packed_tiles_fn *tiles; /* over panels of unpack_call's, up to n_tile tokens a call */
     int n_tile;
+    bool wide; /* unpack_call makes two wblocks, of 16 columns in words of 16 bits each */
 };
+ALWAYS_INLINE int panel_blocks(struct packed_type type) {
+    return type.wide ? PACKED_PANEL_BLOCKS / 2 : PACKED_PANEL_BLOCKS;
+}
 
 ALWAYS_INLINE size_t packed_group_bytes(struct pack_layout l, int n_cols) {
     return round_up((size_t)(n_cols / 32) * (size_t)l.code_bytes +
@@ -443,7 +420,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
         for (int g = 0; g < n_groups; g++)
             packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);
         for (int b = 0; b < unit_blocks; b++, codes += (size_t)l.code_bytes) {
-#pragma GCC unroll 8
+            UNROLL(8)
             for (int i = 0; i < n_groups * n_parts; i++) {
                 const size_t at = stride[i / n_parts];
                 struct packed_at p = {first.codes + at + codes, first.scales + at + scales,
@@ -524,7 +501,7 @@ ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint
         group += (size_t)((row + SETS * LANES) / PACK_ROWS) * group_bytes;
     }
     struct packed_at p = packed_place(type, group, n_cols, 0, pass->first_block + block);
-    int n = min_int(panel_blocks(type.format), pass->n_blocks - block);
+    int n = min_int(panel_blocks(type), pass->n_blocks - block);
     return (struct packed_next){
         p.codes,
         p.scales,
@@ -568,7 +545,7 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
                        : n >= LANES                     ? vf_load(at)
                                                         : vf_load_part(at, n);
     }
-    const int most = panel_blocks(type.format);
+    const int most = panel_blocks(type);
     for (int b = 0; b < pass->n_blocks; b += most) {
         const int n = min_int(most, pass->n_blocks - b);
         for (int k = 0; k < n * SETS; k++) {
@@ -576,9 +553,7 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
             struct packed_at p =
                 packed_place(type, group + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
                              r % PACK_ROWS, pass->first_block + b + k / SETS);
-            struct wblock *w = pass->panel + k / SETS * panel_step(type.format) + i;
-            type.unpack_call(p, w);
-            if (panel_step(type.format) > SETS) split_nibbles(w, w + SETS);
+            type.unpack_call(p, pass->panel + (type.wide ? 2 : 1) * k);
         }
         struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
         for (int t = 0; t < pass->n_tokens; t += n_tile) {
@@ -613,7 +588,6 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
                            PACKED_TOKENS * PACKED_COLS / 16 * sizeof(float) <=
                        PACKED_SCRATCH_BYTES,
                    "scratch");
-    if (panel_step(f) > SETS) f.offset = 128; /* of split_nibbles */
     struct wblock *panel = scratch;
     vf *acc = (vf *)(void *)(panel + PACKED_PANEL_BLOCKS * SETS);
     void *aux = acc + PACKED_TOKENS * SETS;
@@ -690,14 +664,14 @@ PACK_MAP(LAYOUT)
         packed_q8_matmul((struct packed_type){format_##lower, packed_##lower, packed_call_##lower, \
                                               packed_layout_##upper,                               \
                                               packed_tiles_of(format_##lower),                     \
-                                              tile_tokens(format_##lower)},                        \
+                                              tile_tokens(format_##lower), false},                 \
                          packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
                          out_stride, then, scratch);                                               \
     }                                                                                              \
     static void packed_fill_##lower(const struct f32_weights *w, int row, int begin, int end,      \
                                     float *panel) {                                                \
         packed_fill((struct packed_type){format_##lower, packed_##lower, packed_call_##lower,      \
-                                         packed_layout_##upper, NULL, 0},                          \
+                                         packed_layout_##upper, NULL, 0, false},                   \
                     w, row, begin, end, panel);                                                    \
     }                                                                                              \
     static void matmul_packed_f32_##lower(const uint8_t *packed, int group_begin, int group_end,   \

@@ -4,8 +4,9 @@
 
 #include "backend/cpu/kernels_vec_avx2.h"
 
-#define S8_OFFSET 128 /* unsigned by signed: see kernels_vec_avx512.h */
-#define S8_PLANES 1
+#define S8_OFFSET        128 /* unsigned by signed: see kernels_vec_avx512.h */
+#define SET_TOKENS_SUB16 4
+#define DOT_TURN(kind)   1
 
 struct dot {
     __m256i sum;

@@ -81,6 +81,15 @@ ALWAYS_INLINE const float *conv_row(const struct conv_rows *r, int n_taps, int t
     return r->past ? r->past + (row + n_taps - 1) * r->past_stride + c : none;
 }
 
+/* Before a loop of at most n (a number) rounds that shall vanish. Told a number, clang unrolls too
+ * late for arrays in the loop to become registers. */
+#define UNROLL_PRAGMA(text) _Pragma(#text)
+#ifdef __clang__
+#define UNROLL(n) UNROLL_PRAGMA(clang loop unroll(full))
+#else
+#define UNROLL(n) UNROLL_PRAGMA(GCC unroll n)
+#endif
+
 /* The compiler shall not keep what it has loaded. */
 #define FORGET_MEMORY() __asm__ volatile("" ::: "memory")
 

@@ -6,16 +6,15 @@
 
 #include "backend/cpu/kernels_isa.h"
 
-#define LANES            8
-#define TILE_TOKENS      4
-#define SETS             2
-#define SET_TOKENS       4
-#define SET_TOKENS_SUB16 4
-#define FEW_REGISTERS    true /* 8 sums of a tile take all: outputs stay in memory */
-#define FLOAT_GROUPS     1    /* of 16 rows, and tokens of a tile of floats */
-#define FLOAT_TOKENS     6
-#define VALUE_VECTORS    2
-#define VALUE_QUERIES    4
+#define LANES         8
+#define TILE_TOKENS   4
+#define SETS          2
+#define SET_TOKENS    4
+#define FEW_REGISTERS true /* 8 sums of a tile take all: outputs stay in memory */
+#define FLOAT_GROUPS  1    /* of 16 rows, and tokens of a tile of floats */
+#define FLOAT_TOKENS  6
+#define VALUE_VECTORS 2
+#define VALUE_QUERIES 4
 
 typedef __m256 vf;
 typedef __m256i vi;

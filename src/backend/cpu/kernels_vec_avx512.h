@@ -15,7 +15,7 @@
 #define SET_TOKENS       6
 #define SET_TOKENS_SUB16 4
 #define FEW_REGISTERS    false /* 16, not 32 */
-#define S8_PLANES        1     /* of signed bytes in a panel; 2: high and low nibbles apart */
+#define DOT_TURN(kind)   1     /* steps of a token before the next one's turn */
 #define VALUE_VECTORS    4     /* of acc, for each of VALUE_QUERIES */
 #define FLOAT_GROUPS     2     /* of 16 rows, and tokens of a tile of floats */
 #define FLOAT_TOKENS     8

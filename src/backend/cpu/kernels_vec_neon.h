@@ -12,7 +12,7 @@
 #define SET_TOKENS       4
 #define SET_TOKENS_SUB16 4
 #define FEW_REGISTERS    false
-#define S8_PLANES        1
+#define DOT_TURN(kind)   1 /* steps of a token before the next one's turn */
 #define FLOAT_GROUPS     1
 #define FLOAT_TOKENS     6
 #define VALUE_VECTORS    4
