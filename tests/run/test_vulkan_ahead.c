@@ -73,7 +73,7 @@ static void nothing_changes_but_the_calls(void **state) {
             struct seen ahead, after;
             const char *other = seed % 2 ? "" : ",xfer,idot";
             char off[32];
-            snprintf(off, sizeof off, "ahead%s", other);
+            snprintf(off, sizeof off, "ahead,two-rows%s", other);
             run(path, seed, other, &ahead);
             run(path, seed, off, &after);
             check_calls(&ahead);

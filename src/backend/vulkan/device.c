@@ -77,6 +77,7 @@ static void read_features(const struct vk_instance *i, const struct extensions *
                                      .pNext = &v11};
     i->GetPhysicalDeviceFeatures2(g->handle, &all);
     g->address = v12.bufferDeviceAddress && !vk_disabled("address");
+    g->two_rows = all.features.shaderInt64 && !vk_disabled("two-rows");
     g->fp16 = v12.shaderFloat16 && !vk_disabled("fp16");
     g->idot = has_dot && dot.shaderIntegerDotProduct && !vk_disabled("idot");
     /* a queue of copies cannot reset its queries by itself */

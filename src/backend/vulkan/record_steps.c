@@ -115,6 +115,12 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
     }
     if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
     if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
+    if (q8 && idot && v->two_rows)
+        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_TWO_ROWS_EXPERTS
+                                         : SHADER_PRODUCT_Q8_TWO_ROWS,
+                                 {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
+                                 PACK_ROWS,
+                                 tile};
     return (struct vk_shape){
         shader, {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split, bias}, PACK_ROWS, tile};
 }

@@ -560,12 +560,14 @@ static ats_status create_device(struct vulkan *v) {
                                           .pQueuePriorities = priorities}};
     queues[1] = queues[0];
     queues[1].queueFamilyIndex = v->gpu.copy_family;
+    VkPhysicalDeviceFeatures features = {.shaderInt64 = v->gpu.two_rows};
     VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                .pNext = &v11,
                                .queueCreateInfoCount = same ? 1 : 2,
                                .pQueueCreateInfos = queues,
                                .enabledExtensionCount = n_extensions,
-                               .ppEnabledExtensionNames = extensions};
+                               .ppEnabledExtensionNames = extensions,
+                               .pEnabledFeatures = &features};
     VK_TRY("opening the device", v->instance.CreateDevice(v->gpu.handle, &info, NULL, &v->device));
     return vk_functions_load(&v->instance, v->device, &v->f);
 }
@@ -622,6 +624,7 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     bool software = v->gpu.kind == GPU_SOFTWARE && !vk_switch("ATSINFER_VK_SHAPE");
     v->lanes = software ? 16 : 64;
     v->split = software ? 1 : 4;
+    v->two_rows = software && v->gpu.two_rows;
     v->tiles = !software && has_large_tiles(&v->gpu.properties.limits, v->split);
     v->fail_allocation = v->fail_asked = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");

@@ -52,6 +52,7 @@ struct vk_gpu {
     const char *lacks;
     bool fp16, idot, import, host_vram, budget;
     bool address;                    /* shaders reach memory by its address */
+    bool two_rows;                   /* shaders read words of 64 bits */
     bool idot_fast;                  /* the device says that it gains by it */
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
     uint64_t used_bytes;             /* of it, by this process when it was read */
@@ -149,10 +150,12 @@ struct backend_state {
     X(PRODUCT, product)                                                                            \
     X(PRODUCT_Q8, product_q8)                                                                      \
     X(PRODUCT_Q8_IDOT, product_q8_idot)                                                            \
+    X(PRODUCT_Q8_TWO_ROWS, product_q8_two_rows)                                                    \
     X(PRODUCT_RAW, product_raw)                                                                    \
     X(PRODUCT_EXPERTS, product_experts)                                                            \
     X(PRODUCT_Q8_EXPERTS, product_q8_experts)                                                      \
     X(PRODUCT_Q8_IDOT_EXPERTS, product_q8_idot_experts)                                            \
+    X(PRODUCT_Q8_TWO_ROWS_EXPERTS, product_q8_two_rows_experts)                                    \
     X(PRODUCT_RAW_EXPERTS, product_raw_experts)                                                    \
     X(ROUTE, route)                                                                                \
     X(EXPERTS_SORT, experts_sort)                                                                  \
@@ -355,6 +358,7 @@ struct vulkan {
     int lanes;          /* of a work-group that is free to choose; a power of two */
     int split;          /* lanes that share a row of a packed product */
     bool tiles;         /* there are large ones */
+    bool two_rows;      /* a lane has two rows of a product of class q8: fewer loads */
 
     struct backend_limits limits;
     bool reserved;

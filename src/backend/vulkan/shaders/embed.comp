@@ -28,9 +28,11 @@ vec4 columns(int row, int c) {
     return raw_weights(row * p.group_words, c);
 #else
     int group = (row >> 4) * p.group_words, r = row & 15, b = c / 32, g = (c & 31) / 4;
-    vec2 scale, least;
+    vec2 scale[1], least[1];
+    uint code[1];
     scales(group + p.n_cols / 32 * CODE_WORDS, b, r, scale, least);
-    return weights(codes(group + b * CODE_WORDS + r, g), g, scale, least);
+    codes(group + b * CODE_WORDS + r, g, code);
+    return weights(code[0], g, scale[0], least[0]);
 #endif
 }
 

@@ -4,6 +4,19 @@ layout(std430, set = 0, binding = 1) readonly buffer Weights {
     uint w[];
 };
 
+/* Rows that a lane has. With TWO_ROWS it has two neighbours, whose codes come with one load of 64 bits:
+ * software devices load for one lane after the other, so that loads are what takes time there. */
+#ifdef TWO_ROWS
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+layout(std430, set = 0, binding = 1) readonly buffer Both {
+    uint64_t both[];
+};
+#define LANE_ROWS 2
+#else
+#define LANE_ROWS 1
+#endif
+#define LANES (16 / LANE_ROWS) /* of a group */
+
 const bool FIVE_BITS = TYPE == Q5_0 || TYPE == Q5_1 || TYPE == Q5_K;
 const bool TWO_BITS = TYPE == Q2_K || TYPE == Q3_K;
 const bool HAS_MIN = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K;
@@ -21,22 +34,44 @@ uint value_of(uint n) {
     return pick(n, 0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 }
 
-/* Four signed bytes: columns 4g..4g+3 of a block of one row. at: word of the row in its codes. */
-uint codes(int at, int g) {
-    if (TYPE == Q8_0) return w[at + 16 * g];
-    uint c;
-    if (TWO_BITS)
-        c = (w[at + 16 * (g & 1)] >> (2 * (g >> 1))) & 0x03030303u;
-    else
-        c = (w[at + 16 * (g & 3)] >> (4 * (g >> 2))) & 0x0f0f0f0fu;
-    if (FIVE_BITS) c |= ((w[at + 64] >> g) & 0x01010101u) << 4;
-    if (TYPE == Q3_K) c |= ((w[at + 32] >> g) & 0x01010101u) << 2;
-    if (TYPE == Q6_K) c |= ((w[at + 64 + 16 * (g & 1)] >> (2 * (g >> 1))) & 0x03030303u) << 4;
-    if (TYPE == IQ4_NL || TYPE == IQ4_XS || TYPE == MXFP4)
-        return value_of(c & 15u) | value_of((c >> 8) & 15u) << 8 | value_of((c >> 16) & 15u) << 16 |
-               value_of(c >> 24) << 24;
-    if (OFFSET != 0) c = ((c | 0x80808080u) - uint(OFFSET) * 0x01010101u) ^ 0x80808080u;
-    return c;
+/* One word of each of the lane's rows. */
+void load(int at, out uint word[LANE_ROWS]) {
+#ifdef TWO_ROWS
+    uvec2 rows = unpackUint2x32(both[at >> 1]);
+    word[0] = rows.x;
+    word[1] = rows.y;
+#else
+    word[0] = w[at];
+#endif
+}
+
+/* Four signed bytes of each of the lane's rows: columns 4g..4g+3 of a block. at: word of the first
+ * row in the block's codes. */
+void codes(int at, int g, out uint code[LANE_ROWS]) {
+    uint low[LANE_ROWS], high[LANE_ROWS];
+    load(at + 16 * (TYPE == Q8_0 ? g : TWO_BITS ? g & 1 : g & 3), low);
+    if (FIVE_BITS)
+        load(at + 64, high);
+    else if (TYPE == Q3_K)
+        load(at + 32, high);
+    else if (TYPE == Q6_K)
+        load(at + 64 + 16 * (g & 1), high);
+    for (int i = 0; i < LANE_ROWS; i++) {
+        uint c = low[i];
+        if (TWO_BITS)
+            c = (c >> (2 * (g >> 1))) & 0x03030303u;
+        else if (TYPE != Q8_0)
+            c = (c >> (4 * (g >> 2))) & 0x0f0f0f0fu;
+        if (FIVE_BITS) c |= ((high[i] >> g) & 0x01010101u) << 4;
+        if (TYPE == Q3_K) c |= ((high[i] >> g) & 0x01010101u) << 2;
+        if (TYPE == Q6_K) c |= ((high[i] >> (2 * (g >> 1))) & 0x03030303u) << 4;
+        if (TYPE == IQ4_NL || TYPE == IQ4_XS || TYPE == MXFP4)
+            c = value_of(c & 15u) | value_of((c >> 8) & 15u) << 8 | value_of((c >> 16) & 15u) << 16 |
+                value_of(c >> 24) << 24;
+        else if (OFFSET != 0)
+            c = ((c | 0x80808080u) - uint(OFFSET) * 0x01010101u) ^ 0x80808080u;
+        code[i] = c;
+    }
 }
 
 vec4 signed_bytes(uint c) {
@@ -44,39 +79,56 @@ vec4 signed_bytes(uint c) {
                 bitfieldExtract(int(c), 24, 8));
 }
 
-float half_at(int at, int r) { return half_to_float((w[at + (r >> 1)] >> (16 * (r & 1))) & 0xffffu); }
-uint byte_at(int at, int r) { return (w[at + (r >> 2)] >> (8 * (r & 3))) & 0xffu; }
-float signed_at(int at, int r) { return float(bitfieldExtract(int(w[at + (r >> 2)]), 8 * (r & 3), 8)); }
+float half_of(uint word, int r) { return half_to_float((word >> (16 * (r & 1))) & 0xffffu); }
+uint byte_of(uint word, int r) { return (word >> (8 * (r & 3))) & 0xffu; }
+float signed_of(uint word, int r) { return float(bitfieldExtract(int(word), 8 * (r & 3), 8)); }
 float e8m0_half(uint e) { return uintBitsToFloat(e < 2u ? 0x00200000u << e : (e - 1u) << 23); }
 
-/* Scale and min of both halves of block b of row r. at: word where the group's scales begin. */
-void scales(int at, int b, int r, out vec2 scale, out vec2 least) {
-    least = vec2(0);
+/* Scale and min of both halves of block b of the lane's rows, the first being r (two: r is even, so
+ * that they share words). at: word where the group's scales begin. */
+void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE_ROWS]) {
+    int h = r >> 1, q = r >> 2; /* the words of halves and bytes */
     if (TYPE == MXFP4) {
-        scale = vec2(e8m0_half(byte_at(at + 4 * b, r)));
+        uint e = w[at + 4 * b + q];
+        for (int i = 0; i < LANE_ROWS; i++)
+            scale[i] = vec2(e8m0_half(byte_of(e, r + i)));
     } else if (TYPE == Q4_1 || TYPE == Q5_1) {
-        scale = vec2(half_at(at + 16 * b, r));
-        least = vec2(half_at(at + 16 * b + 8, r));
+        uint d = w[at + 16 * b + h], m = w[at + 16 * b + 8 + h];
+        for (int i = 0; i < LANE_ROWS; i++) {
+            scale[i] = vec2(half_of(d, r + i));
+            least[i] = vec2(half_of(m, r + i));
+        }
     } else if (TYPE == Q4_K || TYPE == Q5_K || TYPE == Q2_K) {
         int unit = at + 80 * (b >> 3), block = unit + 16 + 8 * (b & 7);
-        float d = half_at(unit, r), d_min = half_at(unit + 8, r);
-        if (TYPE == Q2_K) {
-            uint low = byte_at(block, r), high = byte_at(block + 4, r);
-            scale = d * vec2(low & 15u, high & 15u);
-            least = -(d_min * vec2(low >> 4, high >> 4));
-        } else {
-            scale = vec2(d * float(byte_at(block, r)));
-            least = vec2(-(d_min * float(byte_at(block + 4, r))));
+        uint d = w[unit + h], m = w[unit + 8 + h], first = w[block + q], second = w[block + 4 + q];
+        for (int i = 0; i < LANE_ROWS; i++) {
+            uint one = byte_of(first, r + i), two = byte_of(second, r + i);
+            float d_scale = half_of(d, r + i), d_least = half_of(m, r + i);
+            if (TYPE == Q2_K) {
+                scale[i] = d_scale * vec2(one & 15u, two & 15u);
+                least[i] = -(d_least * vec2(one >> 4, two >> 4));
+            } else {
+                scale[i] = vec2(d_scale * float(one));
+                least[i] = vec2(-(d_least * float(two)));
+            }
         }
     } else if (TYPE == Q3_K || TYPE == Q6_K) {
         int unit = at + 72 * (b >> 3), block = unit + 8 + 8 * (b & 7);
-        scale = half_at(unit, r) * vec2(signed_at(block, r), signed_at(block + 4, r));
+        uint d = w[unit + h], first = w[block + q], second = w[block + 4 + q];
+        for (int i = 0; i < LANE_ROWS; i++)
+            scale[i] = half_of(d, r + i) * vec2(signed_of(first, r + i), signed_of(second, r + i));
     } else if (TYPE == IQ4_XS) {
         int unit = at + 40 * (b >> 3);
-        scale = vec2(half_at(unit, r) * signed_at(unit + 8 + 4 * (b & 7), r));
+        uint d = w[unit + h], first = w[unit + 8 + 4 * (b & 7) + q];
+        for (int i = 0; i < LANE_ROWS; i++)
+            scale[i] = vec2(half_of(d, r + i) * signed_of(first, r + i));
     } else {
-        scale = vec2(half_at(at + 8 * b, r));
+        uint d = w[at + 8 * b + h];
+        for (int i = 0; i < LANE_ROWS; i++)
+            scale[i] = vec2(half_of(d, r + i));
     }
+    for (int i = 0; !HAS_MIN && i < LANE_ROWS; i++)
+        least[i] = vec2(0);
 }
 
 /* Weights of columns 4g..4g+3 from their codes. */

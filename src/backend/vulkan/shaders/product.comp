@@ -22,20 +22,22 @@ void main() {
     int n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
     int group = matrix + int(gl_WorkGroupID.x) * p.unit_words, scale_at = group + n_blocks * CODE_WORDS;
-    float acc[TILE];
+    float acc[TILE][1];
     for (int t = 0; t < TILE; t++)
-        acc[t] = 0.0;
+        acc[t][0] = 0.0;
     for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
-        vec2 scale, least;
+        vec2 scale[1], least[1];
         scales(scale_at, b, r, scale, least);
         for (int g = 0; g < 8; g++) {
-            vec4 q = weights(codes(group + b * CODE_WORDS + r, g), g, scale, least);
+            uint code[1];
+            codes(group + b * CODE_WORDS + r, g, code);
+            vec4 q = weights(code[0], g, scale[0], least[0]);
             for (int t = 0; t < TILE; t++) {
                 int at = line[t] + 32 * b + 4 * g;
-                acc[t] = fma(q.x, x[at], acc[t]);
-                acc[t] = fma(q.y, x[at + 1], acc[t]);
-                acc[t] = fma(q.z, x[at + 2], acc[t]);
-                acc[t] = fma(q.w, x[at + 3], acc[t]);
+                acc[t][0] = fma(q.x, x[at], acc[t][0]);
+                acc[t][0] = fma(q.y, x[at + 1], acc[t][0]);
+                acc[t][0] = fma(q.z, x[at + 2], acc[t][0]);
+                acc[t][0] = fma(q.w, x[at + 3], acc[t][0]);
             }
         }
     }

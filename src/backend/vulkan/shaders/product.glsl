@@ -1,17 +1,20 @@
-/* How the sums of packed products end. */
+/* How the sums of packed products begin and end. */
 shared float part[16 * SPLIT * TILE];
 
-/* acc: the lane's sums for its row, of each line. */
-void finish(float acc[TILE], int lane, int n, int to[TILE], int bias_at) {
-    int row = int(gl_WorkGroupID.x) * 16 + (lane & 15);
+int first_row(int lane) { return lane % LANES * LANE_ROWS; }
+int first_block(int lane) { return SPLIT == 1 ? 0 : lane / LANES; }
+
+/* acc: the lane's sums for its rows, of each line. */
+void finish(float acc[TILE][LANE_ROWS], int lane, int n, int to[TILE], int bias_at) {
+    int row = int(gl_WorkGroupID.x) * 16 + first_row(lane);
     if (SPLIT == 1) {
-        if (row >= p.n_rows) return;
-        for (int t = 0; t < TILE && t < n; t++)
-            out_[to[t] + row] = result(acc[t], bias_at, t, row);
+        for (int i = 0; i < LANE_ROWS && row + i < p.n_rows; i++)
+            for (int t = 0; t < TILE && t < n; t++)
+                out_[to[t] + row + i] = result(acc[t][i], bias_at, t, row + i);
         return;
     }
     for (int t = 0; t < TILE; t++)
-        part[t * 16 * SPLIT + lane] = acc[t];
+        part[t * 16 * SPLIT + lane] = acc[t][0];
     barrier();
     if (row >= p.n_rows) return;
     for (int t = lane >> 4; t < TILE && t < n; t += SPLIT) {

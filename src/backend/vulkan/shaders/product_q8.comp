@@ -1,10 +1,11 @@
-/* The same in class q8: inputs are the 8-bit lines of quantise.comp, sums over 16 are integers. */
+/* The same in class q8: inputs are the 8-bit lines of quantise.comp, sums over 16 are integers. With
+ * TWO_ROWS a lane has two rows (packed.glsl) and takes its inputs two words at a time. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "dot.glsl"
 #include "common.glsl"
 #include "types.glsl"
-layout(local_size_x_id = 0) in; /* 16 * SPLIT */
+layout(local_size_x_id = 0) in; /* LANES * SPLIT */
 layout(constant_id = 1) const int TYPE = Q8_0;
 layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
@@ -16,34 +17,56 @@ layout(constant_id = 4) const bool BIAS = false;
 layout(std430, set = 0, binding = 2) readonly buffer In {
     uint x[]; /* a line: codes, then a float a block, then two 16-bit sums a block */
 };
+#ifdef TWO_ROWS
+#extension GL_EXT_control_flow_attributes : require
+#define KEEP_LOOP [[dont_unroll]] /* compiling takes long there, too */
+layout(std430, set = 0, binding = 2) readonly buffer InPairs {
+    uint64_t x_pairs[];
+};
+uvec2 two_inputs(int at) { return unpackUint2x32(x_pairs[at >> 1]); }
+#else
+#define KEEP_LOOP
+uvec2 two_inputs(int at) { return uvec2(x[at], x[at + 1]); }
+#endif
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x), r = lane & 15, n_blocks = p.n_cols / 32;
+    int lane = int(gl_LocalInvocationID.x), r = first_row(lane), n_blocks = p.n_cols / 32;
     int n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
     int group = matrix + int(gl_WorkGroupID.x) * p.unit_words, scale_at = group + n_blocks * CODE_WORDS;
-    float acc[TILE];
+    float acc[TILE][LANE_ROWS];
     for (int t = 0; t < TILE; t++)
-        acc[t] = 0.0;
-    for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
-        vec2 scale, least;
-        ivec2 sum[TILE];
+        for (int i = 0; i < LANE_ROWS; i++)
+            acc[t][i] = 0.0;
+    for (int b = first_block(lane); b < n_blocks; b += SPLIT) {
+        vec2 scale[LANE_ROWS], least[LANE_ROWS];
+        ivec2 sum[TILE][LANE_ROWS];
         scales(scale_at, b, r, scale, least);
         for (int t = 0; t < TILE; t++)
-            sum[t] = ivec2(0);
-        for (int g = 0; g < 4; g++) {
-            uint low = codes(group + b * CODE_WORDS + r, g), high = codes(group + b * CODE_WORDS + r, g + 4);
+            for (int i = 0; i < LANE_ROWS; i++)
+                sum[t][i] = ivec2(0);
+        KEEP_LOOP for (int g = 0; g < 8; g += 2) {
+            uint first[LANE_ROWS], second[LANE_ROWS];
+            codes(group + b * CODE_WORDS + r, g, first);
+            codes(group + b * CODE_WORDS + r, g + 1, second);
             for (int t = 0; t < TILE; t++) {
-                sum[t].x += dot4(low, x[line[t] + 8 * b + g]);
-                sum[t].y += dot4(high, x[line[t] + 8 * b + g + 4]);
+                uvec2 in2 = two_inputs(line[t] + 8 * b + g);
+                for (int i = 0; i < LANE_ROWS; i++) {
+                    int products = dot4(first[i], in2.x) + dot4(second[i], in2.y);
+                    sum[t][i] += g < 4 ? ivec2(products, 0) : ivec2(0, products);
+                }
             }
         }
         for (int t = 0; t < TILE; t++) {
             int at = line[t] + 8 * n_blocks + b;
+            float in_scale = uintBitsToFloat(x[at]);
             uint sums = HAS_MIN ? x[at + n_blocks] : 0u;
-            float block = add_half(0.0, scale.x, least.x, sum[t].x, half_sum(sums, 0), true, HAS_MIN);
-            block = add_half(block, scale.y, least.y, sum[t].y, half_sum(sums, 1), false, HAS_MIN);
-            acc[t] = fma(block, uintBitsToFloat(x[at]), acc[t]);
+            for (int i = 0; i < LANE_ROWS; i++) {
+                ivec2 s = sum[t][i];
+                float block = add_half(0.0, scale[i].x, least[i].x, s.x, half_sum(sums, 0), true, HAS_MIN);
+                block = add_half(block, scale[i].y, least[i].y, s.y, half_sum(sums, 1), false, HAS_MIN);
+                acc[t][i] = fma(block, in_scale, acc[t][i]);
+            }
         }
     }
     finish(acc, lane, n, to, bias_at);

@@ -32,12 +32,15 @@ shared float total[ROWS * TILE];
 /* A row of the 64 and (by words) a line of the tile, for lane i of part s: block b. */
 void stage(int s, int i, int b, int n_blocks, int group, int line_at, int words) {
     int scale_at = group + n_blocks * CODE_WORDS, r = i & 15;
-    vec2 scale, least;
+    vec2 scale[1], least[1];
+    uint code[1];
     scales(scale_at, b, r, scale, least);
-    w_scale[s * ROWS + i] = scale;
-    w_least[s * ROWS + i] = least;
-    for (int g = 0; g < 8; g++)
-        w_codes[(s * 8 + g) * ROWS + i] = codes(group + b * CODE_WORDS + r, g);
+    w_scale[s * ROWS + i] = scale[0];
+    w_least[s * ROWS + i] = least[0];
+    for (int g = 0; g < 8; g++) {
+        codes(group + b * CODE_WORDS + r, g, code);
+        w_codes[(s * 8 + g) * ROWS + i] = code[0];
+    }
     int line = i % TILE, first = i / TILE * words;
     for (int g = first; g < first + words; g++)
         x_codes[(s * 8 + g) * TILE + line] = x[line_at + 8 * b + g];
