@@ -98,6 +98,11 @@ static void end_copy(struct run *q) {
     start_copy(q);
 }
 
+/* Inline, as fmin is not: it would have to mind what is no number. */
+static double sooner(double a, double b) {
+    return a < b ? a : b;
+}
+
 /* To the next event: whoever comes first has nothing left, the others what their speed leaves
  * them. False: nothing runs, so nothing will ever come. */
 static bool advance(struct run *q) {
@@ -108,7 +113,7 @@ static bool advance(struct run *q) {
     double gpu_speed = cpu ? m->gpu_speed_cpu : 1, copy_speed = cpu ? m->copy_speed_cpu : 1;
     double cpu_in = ratio(q->cpu_left, cpu_speed), gpu_in = ratio(q->gpu_left, gpu_speed);
     double copy_in = ratio(q->copy_left, copy_speed), switch_in = ratio(q->switch_left, 1);
-    double dt = fmin(fmin(cpu_in, gpu_in), fmin(copy_in, switch_in));
+    double dt = sooner(sooner(cpu_in, gpu_in), sooner(copy_in, switch_in));
     if (!(dt < HUGE_VAL)) return false;
     q->now += dt;
     r->n_events++;

@@ -24,16 +24,30 @@ struct label {
     int units; /* of the item */
 };
 
-struct layer {
-    struct label *labels[N_PLACES];
-    int n[N_PLACES];
+/* The labels of an item and a place. Only their numbers are moved: order begins with those of the n
+ * that are kept, by time; the rest are free, one more than may be kept. */
+struct front {
+    struct label labels[MAX_LABELS + 1];
+    uint8_t order[MAX_LABELS + 1];
+    int n;
+};
+
+/* What is left of a label once the next item has been run: the way back. */
+struct step {
+    int from, units;
 };
 
 struct labels {
     const struct transfer_problem *p;
     int n_slots, cap;
-    struct layer *layers; /* (n + 1) */
+    struct front *now, *next; /* (N_PLACES), of the item before and of the item */
+    struct step *steps;       /* (n, N_PLACES, MAX_LABELS + 1) */
 };
+
+/* Inline, as fmax is not: it would have to mind what is no number. */
+static double later(double a, double b) {
+    return a > b ? a : b;
+}
 
 /* b is nowhere better than a, which is not later. */
 static bool dominates(const struct label *a, const struct label *b, int n_slots) {
@@ -42,29 +56,30 @@ static bool dominates(const struct label *a, const struct label *b, int n_slots)
     return true;
 }
 
-/* Labels of a place stand by time. */
-static void add(const struct labels *l, struct layer *layer, enum timeline_place place,
-                const struct label *label) {
-    struct label *list = layer->labels[place];
-    int n = layer->n[place], at = n;
-    if (n == l->cap && list[n - 1].t <= label->t) return;
+static void add(const struct labels *l, struct front *f, const struct label *label) {
+    uint8_t *order = f->order;
+    int n = f->n, at = n;
+    if (n == l->cap && f->labels[order[n - 1]].t <= label->t) return;
     for (int i = 0; i < n; i++) {
-        if (list[i].t > label->t) {
+        const struct label *other = &f->labels[order[i]];
+        if (other->t > label->t) {
             at = i;
             break;
         }
-        if (dominates(&list[i], label, l->n_slots)) return;
+        if (dominates(other, label, l->n_slots)) return;
     }
     int kept = at; /* of those that are later, what the new one does not dominate */
-    struct label carry = *label;
     for (int i = at; i < n; i++) {
-        if (dominates(label, &list[i], l->n_slots)) continue;
-        struct label next = list[i];
-        list[kept++] = carry;
-        carry = next;
+        uint8_t number = order[i];
+        if (dominates(label, &f->labels[number], l->n_slots)) continue;
+        order[i] = order[kept];
+        order[kept++] = number;
     }
-    if (kept < l->cap) list[kept++] = carry;
-    layer->n[place] = kept;
+    uint8_t fresh = order[kept];
+    memmove(order + at + 1, order + at, (size_t)(kept - at));
+    order[at] = fresh;
+    f->labels[fresh] = *label;
+    f->n = min_int(kept + 1, l->cap);
 }
 
 /* The slot that the copy took is free when its item has ended; nothing before the engine is. */
@@ -73,11 +88,12 @@ static void use_slot(struct label *label, int n_slots, double engine_s, double e
         label->free[k] = label->free[k + 1];
     label->free[n_slots - 1] = end_s;
     for (int k = 0; k < n_slots; k++)
-        label->free[k] = fmax(label->free[k], engine_s);
+        label->free[k] = later(label->free[k], engine_s);
 }
 
-static void run_item(const struct labels *l, int i, const struct label *before, int from,
-                     enum timeline_place from_place, int units) {
+static void run_item(const struct labels *l, int i, int from, enum timeline_place from_place,
+                     int units) {
+    const struct label *before = &l->now[from_place].labels[from];
     const struct timeline_item item = transfer_apply(&l->p->items[i], units);
     struct label label = *before;
     label.from = from * N_PLACES + (int)from_place;
@@ -85,14 +101,14 @@ static void run_item(const struct labels *l, int i, const struct label *before, 
     double begin_s = before->t + timeline_switch_s(&item, from_place);
     double cpu_end_s = begin_s + item.cpu_s, gpu_end_s = begin_s + item.gpu_s;
     if (item.streamed) {
-        double engine_s = fmax(before->free[0], item.late ? before->t : -HUGE_VAL) + item.copy_s;
-        gpu_end_s = fmax(gpu_end_s, engine_s) + item.streamed_s;
-        label.t = fmax(cpu_end_s, gpu_end_s);
+        double engine_s = later(before->free[0], item.late ? before->t : -HUGE_VAL) + item.copy_s;
+        gpu_end_s = later(gpu_end_s, engine_s) + item.streamed_s;
+        label.t = later(cpu_end_s, gpu_end_s);
         use_slot(&label, l->n_slots, engine_s, label.t);
     } else {
-        label.t = fmax(cpu_end_s, gpu_end_s);
+        label.t = later(cpu_end_s, gpu_end_s);
     }
-    add(l, &l->layers[i + 1], item.place, &label);
+    add(l, &l->next[item.place], &label);
 }
 
 /* Nothing, all, and the division that suits the item by itself. */
@@ -107,16 +123,42 @@ static int options(const struct labels *l, int i, int units[3]) {
     return n;
 }
 
-static void open_layers(struct labels *l, struct arena *arena, const double *start) {
-    int n = l->p->n;
-    l->layers = ARENA_ARRAY(arena, struct layer, n + 1);
-    for (int i = 0; i <= n; i++)
-        for (int place = 0; place < N_PLACES; place++)
-            l->layers[i].labels[place] = ARENA_ARRAY(arena, struct label, l->cap);
+static void clear(struct front *fronts) {
+    for (int place = 0; place < N_PLACES; place++) {
+        fronts[place].n = 0;
+        for (int i = 0; i <= MAX_LABELS; i++)
+            fronts[place].order[i] = (uint8_t)i;
+    }
+}
+
+static struct label first_label(const struct labels *l, const double *start) {
     struct label first = {0};
     for (int k = 0; start && k < l->n_slots; k++)
-        first.free[k] = fmax(start[0], start[1 + k]);
-    add(l, &l->layers[0], TIMELINE_CPU, &first);
+        first.free[k] = later(start[0], start[1 + k]);
+    return first;
+}
+
+static struct step *step_of(const struct labels *l, int i, int place, int label) {
+    return &l->steps[(i * N_PLACES + place) * (MAX_LABELS + 1) + label];
+}
+
+/* All ways to run the item, after which its labels are those before the next. */
+static void pass_item(struct labels *l, int i) {
+    int choice[3], n_choices = options(l, i, choice);
+    clear(l->next);
+    for (int place = 0; place < N_PLACES; place++)
+        for (int k = 0; k < l->now[place].n; k++)
+            for (int c = 0; c < n_choices; c++)
+                run_item(l, i, l->now[place].order[k], (enum timeline_place)place, choice[c]);
+    struct front *run = l->next;
+    l->next = l->now;
+    l->now = run;
+    for (int place = 0; place < N_PLACES; place++)
+        for (int k = 0; k < run[place].n; k++) {
+            int at = run[place].order[k];
+            const struct label *label = &run[place].labels[at];
+            *step_of(l, i, place, at) = (struct step){label->from, label->units};
+        }
 }
 
 /* Rounds in a row take as long as whatever falls furthest behind from one to the next: the clock,
@@ -125,47 +167,45 @@ static double end_of(const struct labels *l, const struct label *first, const st
                      int place) {
     double end_s = last->t + (place == TIMELINE_CPU ? 0 : l->p->machine.end_s);
     for (int k = 0; l->p->periodic && k < l->n_slots; k++)
-        end_s = fmax(end_s, last->free[k] - first->free[k]);
+        end_s = later(end_s, last->free[k] - first->free[k]);
     return end_s;
 }
 
-static double best_end(const struct labels *l, int *place, int *at) {
-    const struct layer *last = &l->layers[l->p->n];
-    const struct label *first = &l->layers[0].labels[TIMELINE_CPU][0];
+static double best_end(const struct labels *l, const struct label *first, int *place, int *at) {
     double best_s = HUGE_VAL;
     for (int k = 0; k < N_PLACES; k++)
-        for (int i = 0; i < last->n[k]; i++) {
-            double s = end_of(l, first, &last->labels[k][i], k);
+        for (int i = 0; i < l->now[k].n; i++) {
+            int label = l->now[k].order[i];
+            double s = end_of(l, first, &l->now[k].labels[label], k);
             if (s >= best_s) continue;
             best_s = s;
             *place = k;
-            *at = i;
+            *at = label;
         }
     return best_s;
 }
 
 double transfer_labels(struct arena *arena, const struct transfer_problem *p, const double *start,
                        int *units) {
-    struct labels l = {.p = p,
-                       .n_slots = min_int(p->machine.n_slots, MAX_SLOTS),
-                       .cap =
-                           min_int(MAX_LABELS, max_int(MIN_LABELS, LABEL_WORK / max_int(1, p->n)))};
-    open_layers(&l, arena, start);
-    for (int i = 0; i < p->n; i++) {
-        int choice[3], n_choices = options(&l, i, choice);
-        for (int place = 0; place < N_PLACES; place++)
-            for (int k = 0; k < l.layers[i].n[place]; k++)
-                for (int c = 0; c < n_choices; c++)
-                    run_item(&l, i, &l.layers[i].labels[place][k], k, (enum timeline_place)place,
-                             choice[c]);
-    }
+    struct labels l = {
+        .p = p,
+        .n_slots = min_int(p->machine.n_slots, MAX_SLOTS),
+        .cap = min_int(MAX_LABELS, max_int(MIN_LABELS, LABEL_WORK / max_int(1, p->n))),
+        .now = ARENA_ARRAY(arena, struct front, N_PLACES),
+        .next = ARENA_ARRAY(arena, struct front, N_PLACES),
+        .steps = ARENA_ARRAY(arena, struct step, p->n * N_PLACES * (MAX_LABELS + 1))};
+    const struct label first = first_label(&l, start);
+    clear(l.now);
+    add(&l, &l.now[TIMELINE_CPU], &first);
+    for (int i = 0; i < p->n; i++)
+        pass_item(&l, i);
     int place = TIMELINE_CPU, at = 0;
-    double best_s = best_end(&l, &place, &at);
+    double best_s = best_end(&l, &first, &place, &at);
     for (int i = p->n; i > 0; i--) {
-        const struct label *label = &l.layers[i].labels[place][at];
-        units[i - 1] = label->units;
-        at = label->from / N_PLACES;
-        place = label->from % N_PLACES;
+        const struct step *step = step_of(&l, i - 1, place, at);
+        units[i - 1] = step->units;
+        at = step->from / N_PLACES;
+        place = step->from % N_PLACES;
     }
     return best_s;
 }
