@@ -134,12 +134,14 @@ static void check_problem(const char *shape, const char *machine, double share) 
     close_problem(&p);
 }
 
+/* Under a sanitizer every shape and every machine, not all with all. */
 static void no_slower_than_layers_or_the_cpu_alone(void **state) {
     (void)state;
     for (size_t s = 0; s < COUNT_OF(shapes); s++)
         for (size_t m = 0; m < COUNT_OF(machines); m++)
-            check_problem(shapes[s], machines[m], m % 2 ? 0.5 : 1);
-    assert_true(n_streaming >= 2);
+            if (!TEST_SANITIZED || (s + m) % COUNT_OF(shapes) == 0)
+                check_problem(shapes[s], machines[m], m % 2 ? 0.5 : 1);
+    assert_true(n_streaming >= (TEST_SANITIZED ? 1 : 2));
 }
 
 /* ---- a schedule for decode, and one for prompts ---- */
@@ -223,11 +225,11 @@ static void check_pair(const char *shape, const char *machine, double share) {
 
 static void prompts_may_stream_what_decode_computes_in_place(void **state) {
     (void)state;
-    for (size_t s = 0; s < COUNT_OF(shapes); s++)
+    for (size_t s = 0; s < (TEST_SANITIZED ? 1 : COUNT_OF(shapes)); s++)
         check_pair(shapes[s], machines[0], 1);
-    for (size_t m = 2; m < COUNT_OF(machines); m++)
+    for (size_t m = 2; m < (TEST_SANITIZED ? 3 : COUNT_OF(machines)); m++)
         check_pair(shapes[0], machines[m], 1);
-    assert_true(n_pairs >= 4);
+    assert_true(n_pairs >= (TEST_SANITIZED ? 1 : 4));
 }
 
 static void what_is_fixed_stays(void **state) {
