@@ -99,6 +99,9 @@ typedef struct ats_options {
      * load of a model; a path: by this profile; "off": none, and a GPU gets as many of the last
      * layers as its memory holds. */
     const char *profile;
+    /* A plan by such times may have two programs: prompts stream what the CPU computes in decode,
+     * if that is predicted to be faster. True: one program for all rounds. */
+    bool one_program;
     /* What changes a plan between rounds, where it is the engine's to choose; see below. When a
      * device's or the link's speed differs by replan_threshold (0: 0.15), at least replan_interval
      * rounds (0: 5) apart, and only for a gain that pays. */

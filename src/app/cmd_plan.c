@@ -4,8 +4,9 @@
  *   "devices": [{"name", "kind": "cpu" | "gpu", "host_memory", "weight_bytes", "mapped_bytes",
  *                "kv_bytes", "work_bytes", "slot_bytes", "pinned_bytes", "own_bytes",
  *                "limit_bytes"}],
- *   "plan": {"how", "tensors": [{"name", "layer",
- *                                "parts": [{"device", "axis", "begin", "end", "bytes"}]}]}
+ *   "plan": {"how", "prompts_from", "tensors": [{"name", "layer",
+ *            "parts": [{"device", "axis", "begin", "end", "bytes", "streamed",
+ *                       "in_prompts": {"device", "streamed"}}]}]}
  */
 #include "app/cmd.h"
 #include "app/explain.h"
@@ -59,7 +60,7 @@ static void add_devices(struct buf *out, const json_t *o) {
 
 /* ---- tensors ---- */
 
-/* "cpu", or "cpu rows 0-96, vulkan0 rows 96-256". */
+/* "cpu", or "cpu rows 0-96 (prompts: vulkan0 streamed), vulkan0 rows 96-256". */
 static void add_home(struct buf *out, const json_t *tensor) {
     const json_t *parts = json_object_get(tensor, "parts");
     size_t n = json_array_size(parts);
@@ -67,12 +68,19 @@ static void add_home(struct buf *out, const json_t *tensor) {
         const json_t *p = json_array_get(parts, i);
         buf_add_str(out, i ? ", " : "");
         add_text(out, json_object_get(p, "device"));
-        if (n == 1) break;
-        buf_add_char(out, ' ');
-        add_text(out, json_object_get(p, "axis"));
-        buf_printf(out, " %llu-%llu", (unsigned long long)bytes_of(p, "begin"),
-                   (unsigned long long)bytes_of(p, "end"));
+        if (n > 1) {
+            buf_add_char(out, ' ');
+            add_text(out, json_object_get(p, "axis"));
+            buf_printf(out, " %llu-%llu", (unsigned long long)bytes_of(p, "begin"),
+                       (unsigned long long)bytes_of(p, "end"));
+        }
         if (json_is_true(json_object_get(p, "streamed"))) buf_add_str(out, " streamed");
+        const json_t *in_prompts = json_object_get(p, "in_prompts");
+        if (!in_prompts) continue;
+        buf_add_str(out, " (prompts: ");
+        add_text(out, json_object_get(in_prompts, "device"));
+        if (json_is_true(json_object_get(in_prompts, "streamed"))) buf_add_str(out, " streamed");
+        buf_add_char(out, ')');
     }
 }
 
@@ -97,6 +105,27 @@ static void add_tensors(struct buf *out, const json_t *tensors) {
         add_home(out, t);
         buf_add_char(out, '\n');
     }
+}
+
+/* Where prompts have a program of their own. */
+static void add_prompts(struct buf *out, const json_t *plan) {
+    const json_t *from = json_object_get(plan, "prompts_from"), *part;
+    const json_t *tensors = json_object_get(plan, "tensors");
+    uint64_t bytes = 0;
+    size_t i, k;
+    char text[32];
+    if (!from) return;
+    for (i = 0; i < json_array_size(tensors); i++) {
+        const json_t *parts = json_object_get(json_array_get(tensors, i), "parts");
+        for (k = 0; k < json_array_size(parts); k++) {
+            part = json_array_get(parts, k);
+            const json_t *then = json_object_get(part, "in_prompts");
+            if (json_is_true(json_object_get(then ? then : part, "streamed")))
+                bytes += bytes_of(part, "bytes");
+        }
+    }
+    buf_printf(out, "prompts: rounds of %lld tokens and more stream %s\n",
+               (long long)json_integer_value(from), format_bytes(text, sizeof text, bytes));
 }
 
 /* ---- layers ---- */
@@ -200,6 +229,7 @@ static int print_plan(struct app *app, json_t *o) {
     add_text(&out, json_object_get(plan, "how"));
     buf_add_str(&out, "\n\n");
     add_devices(&out, o);
+    add_prompts(&out, plan);
     if (explained) {
         buf_add_char(&out, '\n');
         explain_add(app, &out, explained);

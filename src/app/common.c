@@ -187,6 +187,7 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->n_cpu_moe = flag_on(f, FLAG_CPU_MOE) ? -1 : flag_int(f, FLAG_N_CPU_MOE);
     o->vram_mib = flag_int(f, FLAG_VRAM);
     o->profile = flag_text(f, FLAG_PROFILE);
+    o->one_program = flag_on(f, FLAG_ONE_PROGRAM);
     o->dynamic = (ats_dynamic)flag_int(f, FLAG_DYNAMIC);
     o->replan_threshold = f->values[FLAG_REPLAN_THRESHOLD].real;
     o->replan_interval = f->values[FLAG_REPLAN_INTERVAL].real;

@@ -303,6 +303,11 @@ const struct flag flag_table[N_FLAGS] = {
                       .help = "place by times of this machine: kept ones, measured at the first "
                               "load of a model (auto, the default), those of a file, or none: as "
                               "many layers as fit (off)"},
+    [FLAG_ONE_PROGRAM] = {.names = {"--one-program"}, .kind = FLAG_SWITCH,
+                          .group = GROUP_PLACEMENT, .commands = ENGINE,
+                          .help = "prompts are computed where the answer is; else, where that is "
+                                  "faster by the times, they stream to the GPU what the CPU "
+                                  "computes in answers"},
     [FLAG_DYNAMIC] = {.names = {"--dynamic"}, .value = "memory|on|off", .kind = FLAG_CHOICE,
                       .group = GROUP_PLACEMENT, .commands = ENGINE, .choices = "memory|on|off",
                       .default_value = "memory",

@@ -51,8 +51,18 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
                                      .keep_blocks = o->one_program,
                                      .whole_experts = o->runnable,
                                      .fixed = o->runnable ? o->placement.fixed : NULL,
-                                     .given = o->given,
+                                     .given = o->given ? o->given->given : NULL,
                                      .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
+}
+
+struct schedule_options decide_prompt_options(const struct decide_options *o,
+                                              const struct decide_way *w, double n_tokens,
+                                              double depth) {
+    struct schedule_options so = decide_schedule_options(o, w, n_tokens, depth);
+    if (so.n_slots > 0) so.rule = o->prefill_rule;
+    if (o->given && o->given->prompts && n_tokens >= o->given->prompts_from)
+        so.given = o->given->prompts;
+    return so;
 }
 
 /* The prompt's chunks, timed at a few depths; what is kept is the one in the middle. given: a
@@ -65,9 +75,8 @@ static void time_prompt(struct arena *arena, const struct items *items,
     w->prompt_s = w->prompt_serial_s = 0;
     for (int i = 0; i < n_places; i++) {
         double depth = fmax(0, (i + 0.5) * o->n_prompt / n_places - n_tokens / 2);
-        struct schedule_options so = decide_schedule_options(o, w, n_tokens, depth);
+        struct schedule_options so = decide_prompt_options(o, w, n_tokens, depth);
         struct schedule one;
-        if (so.n_slots > 0) so.rule = o->prefill_rule;
         if (given)
             schedule_retime(arena, items, w->placement, &so, given, &one);
         else
@@ -86,10 +95,7 @@ static void add_request(const struct decide_options *o, struct decide_way *w) {
 /* As its schedule is solved. */
 static struct schedule_options middle_chunk(const struct decide_options *o,
                                             const struct decide_way *w) {
-    struct schedule_options so =
-        decide_schedule_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
-    if (so.n_slots > 0) so.rule = o->prefill_rule;
-    return so;
+    return decide_prompt_options(o, w, min_int(w->n_batch, o->n_prompt), o->n_prompt / 2.0);
 }
 
 /* Decode and prompts with the same weights streamed: none, or what suits either. */
@@ -149,10 +155,7 @@ static void time_two_programs(struct arena *arena, const struct items *items,
 static void time_way(struct arena *arena, const struct items *items, const struct decide_options *o,
                      int n_places, struct decide_way *w) {
     if (o->runnable) {
-        if (o->one_program)
-            time_one_program(arena, items, o, n_places, w);
-        else
-            time_two_programs(arena, items, o, n_places, w);
+        time_one_program(arena, items, o, n_places, w);
         return;
     }
     struct schedule_options so = decide_schedule_options(o, w, 1, o->depth);
@@ -161,31 +164,20 @@ static void time_way(struct arena *arena, const struct items *items, const struc
     add_request(o, w);
 }
 
-/* w is timed with one schedule for all rounds. One is simpler to run, and stays where two gain
- * little. */
-static void prefer(struct arena *arena, const struct items *items, const struct decide_options *o,
-                   struct decide_way *w, const struct decide_way *two) {
-    if (two->request_s >= (1 - LEAST_GAIN) * w->request_s) return;
-    int from = find_prompts_from(arena, items, o, two);
-    if (from == 0) return;
-    *w = *two;
-    w->prompts_from = from;
-}
-
-static bool may_have_two(const struct items *items, const struct decide_options *o) {
-    return o->runnable && !o->one_program && !items->profile->shared;
+bool decide_pair_pays(const struct decide_way *one, const struct decide_way *pair) {
+    return pair->placement && pair->request_s < (1 - LEAST_GAIN) * one->request_s &&
+           pair->prompt_s <= one->prompt_s;
 }
 
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w) {
     struct decide_options one = *o;
-    struct decide_way two = *w;
     one.one_program = o->runnable;
-    w->prompts_from = two.prompts_from = 0;
-    time_way(arena, items, &one, PROMPT_PLACES, w);
-    if (w->n_slots == 0 || !may_have_two(items, o)) return;
-    time_way(arena, items, o, PROMPT_PLACES, &two);
-    prefer(arena, items, o, w, &two);
+    w->prompts_from = o->given && o->given->prompts ? o->given->prompts_from : 0;
+    if (o->runnable && w->prompts_from > 0)
+        time_two_programs(arena, items, o, PROMPT_PLACES, w);
+    else
+        time_way(arena, items, &one, PROMPT_PLACES, w);
 }
 
 void decide_retime(struct arena *arena, const struct items *items, const struct decide_options *o,
@@ -268,28 +260,19 @@ static void try_simple(struct arena *arena, const struct items *items,
 
 enum { MAX_WAYS = (int)(COUNT_OF(chunks) * COUNT_OF(slots)) };
 
-/* A slot for a piece of any item: two schedules cut one into few. */
-static double least_slot_bytes(const struct items *items, const struct decide_options *o) {
-    double least = 0;
-    if (!o->runnable || o->one_program) return 0;
-    for (int i = 0; i < items->n_items; i++) {
-        const struct item *item = &items->items[i];
-        int n = max_int(1, item->n_experts);
-        double share = item->n_experts > 0 ? ceil((double)n / SCHEDULE_PAIR_PIECES) / n
-                                           : 1.0 / SCHEDULE_PAIR_PIECES;
-        least = fmax(least, share * (double)item->weight_bytes);
-    }
-    return least;
+/* A slot for any block of the host, if it is not too large for one. */
+static double most_slot_bytes(struct arena *arena, const struct items *items,
+                              const struct decide_options *o) {
+    const struct decide_way any = {.n_slots = 1};
+    struct schedule_options so = decide_schedule_options(o, &any, 1, o->depth);
+    struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
+    return schedule_slot_bytes(arena, items, host, &so);
 }
 
 /* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
 static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
                      struct decide_way *ways) {
-    const struct decide_way any = {.n_slots = 1};
-    struct schedule_options so = decide_schedule_options(o, &any, 1, o->depth);
-    struct placement *host = placement_whole(arena, items, &o->placement, SIDE_CPU);
-    double slot_bytes = schedule_slot_bytes(arena, items, host, &so);
-    double least_bytes = least_slot_bytes(items, o);
+    double slot_bytes = most_slot_bytes(arena, items, o);
     int n = 0;
     for (size_t b = 0; b < COUNT_OF(chunks); b++)
         for (size_t k = 0; k < COUNT_OF(slots); k++) {
@@ -297,7 +280,6 @@ static int list_ways(struct arena *arena, const struct items *items, const struc
             if (o->n_slots >= 0) w.n_slots = o->n_slots;
             if (o->n_batch > 0) w.n_batch = o->n_batch;
             w.slot_bytes = fmin(slots[k].bytes, slot_bytes);
-            if (w.n_slots > 0) w.slot_bytes = fmax(w.slot_bytes, least_bytes);
             w.work_bytes = (double)schedule_work_bytes(items, w.n_batch);
             w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * w.slot_bytes;
             bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots == 0);
@@ -418,16 +400,93 @@ static ats_status decide_granularity(struct arena *arena, const struct items *it
     return best_of(arena, items, o, HUGE_VAL, out);
 }
 
+/* ---- two programs ---- */
+
+/* A slot for a piece of any item: two schedules cut one into few. */
+static double least_slot_bytes(const struct items *items) {
+    double least = 0;
+    for (int i = 0; i < items->n_items; i++) {
+        const struct item *item = &items->items[i];
+        int n = max_int(1, item->n_experts);
+        double share = item->n_experts > 0 ? ceil((double)n / SCHEDULE_PAIR_PIECES) / n
+                                           : 1.0 / SCHEDULE_PAIR_PIECES;
+        least = fmax(least, share * (double)item->weight_bytes);
+    }
+    return least;
+}
+
+/* A placement for two programs is made for so many slots, small ones: what memory they leave to
+ * weights is worth more than copies in one piece. A block takes several of them. */
+static const int pair_slots[] = {2, 4};
+#define PAIR_SLOT_BYTES 33554432.0
+#define PAIR_SLOT_PART  4
+
+/* A schedule for each; kept if prompts are faster, and the request is. */
+static void try_pair(struct arena *arena, const struct items *items, const struct decide_options *o,
+                     struct decide_way *w, struct decide_way *best) {
+    time_two_programs(arena, items, o, PROMPT_PLACES, w);
+    if (best->placement && w->request_s >= best->request_s) return;
+    w->prompts_from = find_prompts_from(arena, items, o, w);
+    if (w->prompts_from > 0) *best = *w;
+}
+
+/* Slots, and what they leave to weights and caches. False: not enough. */
+static bool set_slots(const struct items *items, const struct decide_options *o, int n_slots,
+                      double slot_bytes, struct decide_way *w) {
+    w->n_slots = n_slots;
+    w->slot_bytes = fmax(slot_bytes, least_slot_bytes(items));
+    w->work_bytes = (double)schedule_work_bytes(items, w->n_batch);
+    w->budget_bytes = o->device_bytes - w->work_bytes - w->n_slots * w->slot_bytes;
+    return w->budget_bytes >= (double)o->fixed_bytes;
+}
+
+static ats_status try_placements(struct arena *arena, const struct items *items,
+                                 const struct decide_options *o, int n_batch,
+                                 struct decide_way *best) {
+    struct decide_way ways[COUNT_OF(pair_slots)] = {0};
+    int64_t budgets[COUNT_OF(pair_slots)];
+    struct placement *placements;
+    double slot_bytes = fmin(PAIR_SLOT_BYTES, most_slot_bytes(arena, items, o) / PAIR_SLOT_PART);
+    int n = 0;
+    for (size_t k = 0; k < COUNT_OF(pair_slots) && (k == 0 || o->n_slots < 0); k++) {
+        ways[n].n_batch = n_batch;
+        if (set_slots(items, o, o->n_slots >= 0 ? o->n_slots : pair_slots[k], slot_bytes, &ways[n]))
+            budgets[n] = (int64_t)ways[n].budget_bytes, n++;
+    }
+    if (n == 0) return ATS_OK;
+    TRY(placement_solve(arena, items, &o->placement, budgets, n, &placements));
+    for (int i = 0; i < n; i++) {
+        ways[i].placement = &placements[i];
+        try_pair(arena, items, o, &ways[i], best);
+    }
+    return ATS_OK;
+}
+
+ats_status decide_pair(struct arena *arena, const struct items *items,
+                       const struct decide_options *options, const struct decide_way *near,
+                       struct decide_way *out) {
+    struct decide_options o = *options;
+    struct decide_way w = *near;
+    *out = (struct decide_way){0};
+    o.one_program = o.placement.prompts_in_place = false;
+    if (!o.runnable || o.n_slots == 0 || items->profile->shared) return ATS_OK;
+    bool fits = set_slots(items, &o, near->n_slots, near->slot_bytes, &w);
+    int64_t bytes = near->placement->quanta * items->quantum_bytes;
+    w.placement = placement_copy(arena, items, near->placement);
+    if (fits && near->n_slots > 0 && (double)bytes <= w.budget_bytes)
+        try_pair(arena, items, &o, &w, out);
+    return try_placements(arena, items, &o, near->n_batch, out);
+}
+
 static ats_status decide_runnable(struct arena *arena, const struct items *items,
                                   const struct decide_options *o, struct decide_way *out) {
-    struct decide_options one = *o, two = *o;
+    struct decide_options one = *o;
     struct decide_way pair;
     one.one_program = one.placement.prompts_in_place = true;
-    two.placement.prompts_in_place = false;
     TRY(decide_granularity(arena, items, &one, out));
-    if (o->n_slots == 0 || !may_have_two(items, o)) return ATS_OK;
-    TRY(decide_granularity(arena, items, &two, &pair));
-    prefer(arena, items, &two, out, &pair);
+    if (o->one_program) return ATS_OK;
+    TRY(decide_pair(arena, items, o, out, &pair));
+    if (decide_pair_pays(out, &pair)) *out = pair;
     return ATS_OK;
 }
 

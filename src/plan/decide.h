@@ -27,9 +27,9 @@ struct decide_options {
      * the first and the last layers. */
     bool runnable;
     /* Of that the same is streamed in decode and in prompts: what suits decode, what suits prompts,
-     * or nothing. Else the better of that and of a schedule for each. */
+     * or nothing. Else the better of that and of a schedule for each (decide_pair). */
     bool one_program;
-    const struct schedule_given *given; /* of decide_time: what a plan streams, schedule.h; NULL */
+    const struct schedule_streams *given; /* of decide_time: what a plan streams; NULL */
 };
 /* Shards, a prompt of half the context (at most 2048) and DECIDE_ANSWER tokens, rules of labels. */
 struct decide_options decide_options_default(int n_ctx, double device_bytes);
@@ -54,7 +54,17 @@ struct decide_way {
  * round's buffers and what is fixed there. */
 MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
                              const struct decide_options *o, struct decide_way *out);
-/* The schedules and times of a way whose slots, chunk and placement are given. */
+/* A schedule for decode and one for prompts, of runnable ways of the same memory: in the placement
+ * of `near` (what decide() made with one program, or what is in force), and in one that was made
+ * for two programs and two slots, or four. The shortest request among these few; out->placement
+ * NULL: prompts are not faster in any. Results in the arena. Errors: those of decide(). */
+MUST_CHECK ats_status decide_pair(struct arena *arena, const struct items *items,
+                                  const struct decide_options *o, const struct decide_way *near,
+                                  struct decide_way *out);
+/* One program is simpler to run: does such a pair gain enough, and are its prompts no slower? */
+bool decide_pair_pays(const struct decide_way *one, const struct decide_way *pair);
+/* The schedules and times of a way whose slots, chunk and placement are given. A plan's own
+ * (o->given) are two where it has a partner; else, of what is runnable, one for all rounds. */
 void decide_time(struct arena *arena, const struct items *items, const struct decide_options *o,
                  struct decide_way *w);
 /* The same schedules in other times: of items under load, or after it. */
@@ -64,3 +74,7 @@ void decide_retime(struct arena *arena, const struct items *items, const struct 
 struct schedule_options decide_schedule_options(const struct decide_options *o,
                                                 const struct decide_way *w, double n_tokens,
                                                 double depth);
+/* The same of a round that streams what prompts do. */
+struct schedule_options decide_prompt_options(const struct decide_options *o,
+                                              const struct decide_way *w, double n_tokens,
+                                              double depth);

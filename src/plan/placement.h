@@ -80,6 +80,10 @@ struct placement *placement_layers(struct arena *arena, const struct items *item
 void placement_finish(const struct items *items, const struct placement_options *options,
                       struct placement *p);
 
+/* In the arena, with nothing left in another. */
+struct placement *placement_copy(struct arena *arena, const struct items *items,
+                                 const struct placement *from);
+
 /* Seconds of a round without streaming, all its device changes included: the sum that the dynamic
  * programs minimise, at any number of tokens, of wanted rows, and depth. */
 double placement_time(const struct items *items, const struct placement *p, double n_tokens,

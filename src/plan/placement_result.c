@@ -210,6 +210,21 @@ struct placement *placement_blank(struct arena *arena, const struct items *items
     return p;
 }
 
+struct placement *placement_copy(struct arena *arena, const struct items *items,
+                                 const struct placement *from) {
+    struct placement *p = placement_blank(arena, items), to = *from;
+    to.homes = memcpy(p->homes, from->homes, (size_t)items->n_items);
+    to.units = memcpy(p->units, from->units, sizeof *to.units * (size_t)items->n_blocks);
+    to.residents = p->residents;
+    for (int b = 0; b < items->n_blocks; b++) {
+        size_t n = (size_t)items->items[items->blocks[b].first].n_experts;
+        if (from->residents[b])
+            to.residents[b] = memcpy(ARENA_ARRAY(arena, uint8_t, n), from->residents[b], n);
+    }
+    *p = to;
+    return p;
+}
+
 struct placement *placement_whole(struct arena *arena, const struct items *items,
                                   const struct placement_options *options, enum side side) {
     struct placement *p = placement_blank(arena, items);

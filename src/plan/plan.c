@@ -283,6 +283,7 @@ static bool comes_again(const struct plan *plan, int part, int end) {
  * multiples of what borders are, so they still are where a range has moved. */
 static void gather(const struct plan *from, int op, plan_devices in_place, struct plan *to) {
     int held[32] = {0}, at = 0; /* by device: of earlier parts */
+    to->first[op] = to->n_parts;
     for (int i = from->first[op]; i < from->first[op + 1]; i++) {
         struct plan_part p = from->parts[i];
         int n = p.end - p.begin;
@@ -296,21 +297,54 @@ static void gather(const struct plan *from, int op, plan_devices in_place, struc
     }
 }
 
+/* Parts of a plan, or of its partner, with homes that both have on devices in host memory. */
+static struct plan_part *settle(struct arena *arena, const struct plan *decode,
+                                const struct plan *which, plan_devices in_place) {
+    struct plan_part *parts = ARENA_ARRAY(arena, struct plan_part, which->n_parts);
+    for (int i = 0; i < which->n_parts; i++) {
+        const struct plan_part *p = &decode->parts[i], *q = &which->parts[i];
+        parts[i] =
+            (p->streamed && in_place >> p->device & 1) || (q->streamed && in_place >> q->device & 1)
+                ? *p
+                : *q;
+    }
+    return parts;
+}
+
+static struct plan *leave_in_place(struct arena *arena, const struct graph *g,
+                                   const struct plan *decode, const struct plan *which,
+                                   plan_devices in_place) {
+    struct plan *to = ARENA_NEW(arena, struct plan), from = *which;
+    from.parts = settle(arena, decode, which, in_place);
+    to->n_devices = from.n_devices;
+    to->parts = ARENA_ARRAY(arena, struct plan_part, from.n_parts);
+    to->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
+    to->n_slots = ARENA_ARRAY(arena, int, from.n_devices);
+    for (int d = 0; d < from.n_devices; d++)
+        to->n_slots[d] = in_place >> d & 1 ? 0 : from.n_slots[d];
+    for (int op = 0; op < g->n_ops; op++)
+        gather(&from, op, in_place, to);
+    to->first[g->n_ops] = to->n_parts;
+    return to;
+}
+
+static bool same_homes(const struct plan *a, const struct plan *b) {
+    for (int i = 0; i < a->n_parts; i++)
+        if (a->parts[i].device != b->parts[i].device ||
+            a->parts[i].streamed != b->parts[i].streamed)
+            return false;
+    return true;
+}
+
 struct plan *plan_in_place(struct arena *arena, const struct graph *g, const struct plan *from,
                            plan_devices in_place) {
-    struct plan *to = ARENA_NEW(arena, struct plan);
     REQUIRE(from->n_devices <= 32);
-    to->n_devices = from->n_devices;
-    to->parts = ARENA_ARRAY(arena, struct plan_part, from->n_parts);
-    to->first = ARENA_ARRAY(arena, int, g->n_ops + 1);
-    to->n_slots = ARENA_ARRAY(arena, int, from->n_devices);
-    for (int d = 0; d < from->n_devices; d++)
-        to->n_slots[d] = in_place >> d & 1 ? 0 : from->n_slots[d];
-    for (int op = 0; op < g->n_ops; op++) {
-        to->first[op] = to->n_parts;
-        gather(from, op, in_place, to);
-    }
-    to->first[g->n_ops] = to->n_parts;
+    struct plan *to = leave_in_place(arena, g, from, from, in_place);
+    if (!from->prompts) return to;
+    const struct plan *prompts = leave_in_place(arena, g, from, from->prompts, in_place);
+    if (same_homes(to, prompts)) return to;
+    to->prompts = prompts;
+    to->prompts_from = from->prompts_from;
     return to;
 }
 

@@ -61,7 +61,9 @@ struct plan *plan_random_prompts(struct arena *arena, const struct graph *g,
                                  plan_devices hosts, struct rng *rng);
 /* A legal plan without what it streams to devices that work in host memory (as bits): it stays
  * there. All that such a device has of an op is one range, at the place of its last; what others
- * have keeps its size. A copy, which is legal again, and has no plan for prompts. */
+ * have keeps its size. A copy, which is legal again. Its plan for prompts is the same for such
+ * devices, what they compute of it stays where decode has it, and there is none if nothing else
+ * differs. */
 struct plan *plan_in_place(struct arena *arena, const struct graph *g, const struct plan *from,
                            plan_devices in_place);
 /* BAD_ARGUMENT naming the op if a plan does not cover the graph as said above. */

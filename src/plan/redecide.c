@@ -107,19 +107,28 @@ static void consider_base(struct redecider *r) {
     consider(r, &way, true);
 }
 
-/* What is streamed, chosen anew. */
+/* What is streamed, chosen anew; in decode alone if prompts have a program of their own. */
 static void consider_schedule(struct redecider *r) {
     struct decide_way way = *r->now;
-    decide_time(r->arena, r->loaded, r->o, &way);
+    if (way.prompts_from > 0) {
+        struct schedule_options so = decide_schedule_options(r->o, &way, 1, r->o->depth);
+        schedule_solve(r->arena, r->loaded, way.placement, &so, &way.decode);
+    } else {
+        decide_time(r->arena, r->loaded, r->o, &way);
+    }
     consider(r, &way, false);
 }
 
+/* What has two programs keeps two. */
 static ats_status consider_anew(struct redecider *r) {
     struct decide_options o = *r->o;
     struct decide_way way;
     o.n_batch = r->now->n_batch; /* buffers are reserved for it */
-    TRY(decide(r->arena, r->loaded, &o, &way));
-    consider(r, &way, false);
+    if (r->now->prompts_from > 0)
+        TRY(decide_pair(r->arena, r->loaded, &o, r->now, &way));
+    else
+        TRY(decide(r->arena, r->loaded, &o, &way));
+    if (way.placement) consider(r, &way, false);
     return ATS_OK;
 }
 
@@ -147,5 +156,6 @@ ats_status redecide(struct arena *arena, const struct items *items,
         TRY(consider_anew(&r));
     }
     decide_retime(arena, items, options, &out->way);
+    out->way.placement = placement_copy(arena, items, out->way.placement);
     return ATS_OK;
 }

@@ -408,7 +408,9 @@ void schedule_retime(struct arena *arena, const struct items *items, const struc
     pose(arena, items, p, o, from->pieces, &c, out);
     REQUIRE(c.n == from->problem.n);
     out->transfer = from->transfer;
-    transfer_evaluate(arena, &out->problem, from->transfer.units, &out->transfer.result, NULL);
+    out->transfer.units = ARENA_ARRAY(arena, int, c.n);
+    if (c.n) memcpy(out->transfer.units, from->transfer.units, sizeof(int) * (size_t)c.n);
+    transfer_evaluate(arena, &out->problem, out->transfer.units, &out->transfer.result, NULL);
     sum_up(&c, out);
 }
 

@@ -91,11 +91,13 @@ struct plan *schedule_pair(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule *decode,
                            const struct schedule *prompts, int prompts_from, int n_slots,
                            double slot_bytes, int n_devices, int cpu, int gpu);
-/* The other way: what a plan streams beside a placement that was read from it (placement.h), its
- * slots and the bytes of the largest lot. given: in the arena. Errors: UNSUPPORTED naming the item
- * of which a part is streamed that is not its block's. */
+/* The other way: what a plan, with its partner for prompts, streams beside a placement that was
+ * read from it (placement.h), its slots and the bytes of the largest lot. Arrays lie in the arena.
+ * Errors: UNSUPPORTED naming the item of which a part is streamed that is not its block's. */
 struct schedule_streams {
-    const struct schedule_given *given; /* (n_items) */
+    const struct schedule_given *given;   /* (n_items) */
+    const struct schedule_given *prompts; /* (n_items) by the partner; NULL: there is none */
+    int prompts_from;                     /* its rounds' tokens, at least */
     int n_slots;
     double slot_bytes;
 };

@@ -1,4 +1,6 @@
 /* What a plan streams, as schedules have it. */
+#include <math.h>
+
 #include "plan/schedule.h"
 
 #define ROUNDING 1.000001 /* of a lot's bytes: pieces of its size are not one more */
@@ -53,10 +55,10 @@ static double largest_lot(const struct items *items, const struct plan *plan, in
     return most * ROUNDING;
 }
 
-ats_status schedule_read_plan(struct arena *arena, const struct items *items,
-                              const struct plan *plan, int gpu, struct schedule_streams *out) {
+static ats_status read_one(struct arena *arena, const struct items *items, const struct plan *plan,
+                           int gpu, const struct schedule_given **out) {
     struct schedule_given *given = ARENA_ARRAY(arena, struct schedule_given, items->n_items);
-    *out = (struct schedule_streams){.given = given, .n_slots = plan->n_slots[gpu]};
+    *out = given;
     for (int i = 0; i < items->n_items; i++) {
         struct extent x = extent_of(plan, items->items[i].op, gpu);
         if (x.comes > 0) given[i].share = (double)x.comes / (double)(x.length - x.stays);
@@ -64,7 +66,21 @@ ats_status schedule_read_plan(struct arena *arena, const struct items *items,
     }
     for (int i = 0; i < items->n_items; i++)
         TRY(check_share(items, plan, i, given));
-    out->slot_bytes = largest_lot(items, plan, gpu);
+    return ATS_OK;
+}
+
+ats_status schedule_read_plan(struct arena *arena, const struct items *items,
+                              const struct plan *plan, int gpu, struct schedule_streams *out) {
+    const struct plan *prompts = plan->prompts;
+    *out = (struct schedule_streams){.n_slots = plan->n_slots[gpu],
+                                     .slot_bytes = largest_lot(items, plan, gpu)};
+    TRY(read_one(arena, items, plan, gpu, &out->given));
+    if (prompts) {
+        TRY(read_one(arena, items, prompts, gpu, &out->prompts));
+        out->prompts_from = plan->prompts_from;
+        out->n_slots = max_int(out->n_slots, prompts->n_slots[gpu]);
+        out->slot_bytes = fmax(out->slot_bytes, largest_lot(items, prompts, gpu));
+    }
     if (out->slot_bytes <= 0) out->n_slots = 0;
     return ATS_OK;
 }

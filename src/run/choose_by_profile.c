@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-enum { MAX_ATTEMPTS = 8, REFINED_ATTEMPTS = 4 };
+enum { MAX_ATTEMPTS = 8, REFINED_ATTEMPTS = 4, PAIR_ATTEMPTS = 3 };
 /* What a GPU has to gain to be used: measured times are not exact, and two devices can fail. */
 #define LEAST_GAIN 0.03
 
@@ -52,19 +52,26 @@ static struct decide_options options_of(const struct choosing *c, const int *fix
 struct attempt {
     struct arena arena;
     struct decide_way way;   /* placement NULL: none */
-    int64_t counted, needed; /* bytes of the GPU: by the planner, by the ledger */
+    int64_t bytes;           /* of the GPU: that it was decided for, */
+    int64_t counted, needed; /* by the planner, by the ledger */
+    bool fits_host;
 };
 
-static bool attempt(const struct choosing *c, const struct decide_options *o, struct attempt *out) {
-    const struct planner *p = c->e->planner;
+static void count(const struct choosing *c, struct attempt *a) {
+    const struct decide_way *w = &a->way;
     struct ledger ledger;
-    *out = (struct attempt){0};
-    if (decide(&out->arena, p->items, o, &out->way) != ATS_OK) return false;
-    const struct decide_way *w = &out->way;
-    choosing_count(c, planner_plan(p, &out->arena, w, c->e->n_devices, c->rules.cpu, c->rules.gpu),
-                   &ledger);
-    out->needed = ledger_own_bytes(&ledger.devices[c->rules.gpu]);
-    out->counted = w->placement->gpu_bytes + (int64_t)(w->work_bytes + w->n_slots * w->slot_bytes);
+    struct plan *plan =
+        planner_plan(c->e->planner, &a->arena, w, c->e->n_devices, c->rules.cpu, c->rules.gpu);
+    choosing_count(c, plan, &ledger);
+    a->needed = ledger_own_bytes(&ledger.devices[c->rules.gpu]);
+    a->counted = w->placement->gpu_bytes + (int64_t)(w->work_bytes + w->n_slots * w->slot_bytes);
+    a->fits_host = ledger.host_bytes <= ledger.host_limit_bytes;
+}
+
+static bool attempt(const struct choosing *c, const struct decide_options *o, struct attempt *out) {
+    *out = (struct attempt){.bytes = (int64_t)o->device_bytes};
+    if (decide(&out->arena, c->e->planner->items, o, &out->way) != ATS_OK) return false;
+    count(c, out);
     return true;
 }
 
@@ -90,10 +97,9 @@ static void try_cpu_alone(const struct choosing *c, const struct decide_options 
 
 /* The planner counts roughly what a round needs besides weights and caches; the ledger knows. The
  * difference is taken off, or added, until it fits and little is left. */
-static bool fit(const struct choosing *c, struct decide_options *o, struct attempt *best) {
+static void fit_one(const struct choosing *c, struct decide_options *o, struct attempt *best) {
     int64_t bytes = c->budget;
     bool can = true;
-    *best = (struct attempt){0};
     for (int k = 0; can && k < MAX_ATTEMPTS && bytes > 0; k++) {
         struct attempt one;
         o->device_bytes = (double)bytes;
@@ -108,8 +114,43 @@ static bool fit(const struct choosing *c, struct decide_options *o, struct attem
         if (!fits && k >= REFINED_ATTEMPTS) next = bytes / 4 * 3;
         bytes = next;
     }
+}
+
+/* With what one program settled at, or less: a program for decode and one for prompts. Weights that
+ * the CPU reads in the file's map are copies then, for which the host may be too small. */
+static void fit_pair(const struct choosing *c, const struct decide_options *o,
+                     struct attempt *best) {
+    struct attempt pair = {.arena = best->arena, .bytes = best->bytes};
+    for (int k = 0; k < PAIR_ATTEMPTS && pair.bytes > 0; k++) {
+        struct decide_options two = *o;
+        two.device_bytes = (double)pair.bytes;
+        if (decide_pair(&pair.arena, c->e->planner->items, &two, &best->way, &pair.way) != ATS_OK)
+            break;
+        if (!decide_pair_pays(&best->way, &pair.way)) break;
+        count(c, &pair);
+        if (!pair.fits_host) break;
+        if (pair.needed <= c->budget) {
+            *best = pair;
+            break;
+        }
+        pair.bytes -= pair.needed - c->budget;
+    }
+    error_clear();
+    best->arena = pair.arena; /* of both */
+}
+
+/* First with one program, whatever o->one_program says; then with two, if it may be. Afterwards *o
+ * is what *best was decided by. */
+static bool fit(const struct choosing *c, struct decide_options *o, struct attempt *best) {
+    bool one_program = o->one_program;
+    *best = (struct attempt){0};
+    o->one_program = true;
+    fit_one(c, o, best);
     if (!best->way.placement) return false;
+    if (!one_program) fit_pair(c, o, best);
     try_cpu_alone(c, o, best);
+    o->device_bytes = (double)best->bytes;
+    o->one_program = best->way.prompts_from == 0;
     return true;
 }
 
@@ -123,7 +164,7 @@ static void describe(const struct choosing *c, const struct decide_way *w) {
     for (int i = 0; i < items->n_items; i++)
         all += items->items[i].weight_bytes + items->items[i].kv_bytes;
     double streamed = w->decode.copied_bytes;
-    if (w->placement->gpu_bytes == 0 && streamed <= 0) {
+    if (w->placement->gpu_bytes == 0 && streamed <= 0 && w->prompts_from == 0) {
         e->choice.how = arena_printf(
             &e->arena, "all on the CPU: with %s it would be no faster; predicted %s", gpu, text);
         return;
@@ -131,6 +172,9 @@ static void describe(const struct choosing *c, const struct decide_way *w) {
     const char *also = streamed > 0 ? arena_printf(&e->arena, ", %.0f MiB streamed to it a round",
                                                    streamed / 1048576)
                                     : "";
+    if (w->prompts_from > 0)
+        also = arena_printf(&e->arena, "%s, %.0f MiB in rounds of %d tokens and more", also,
+                            w->prefill.copied_bytes / 1048576, w->prompts_from);
     e->choice.how = arena_printf(
         &e->arena,
         "by measured times: %.0f MiB of weights and caches (%.0f%%) on %s%s; predicted %s",
@@ -195,6 +239,7 @@ ats_status choose_again_by_profile(const struct choosing *c, struct choice_again
     const struct planner *p = c->e->planner;
     struct attempt best;
     out->options = p->options;
+    out->options.one_program = p->base.one_program;
     if (fit(c, &out->options, &best)) {
         out->arena = best.arena;
         out->way = best.way;

@@ -208,7 +208,7 @@ static ats_status read_overrides(struct choosing *c) {
 static bool uses_device(const struct plan *plan, int device) {
     for (int i = 0; i < plan->n_parts; i++)
         if (plan->parts[i].device == device) return true;
-    return false;
+    return plan->prompts && uses_device(plan->prompts, device);
 }
 
 /* The GPU has nothing to do: it is closed, and the CPU is the only device. */
@@ -304,9 +304,9 @@ static void leave_in_place(ats_engine *e, plan_devices in_place) {
                 "%s works in host memory: %.1f MiB that the plan streams to it are used in place",
                 e->device_names[d], ledger_mib(bytes[d]));
     }
-    if (plan->prompts)
-        log_msg(LOG_WARN, "with a GPU in host memory the plan's way in prompts is left out");
     e->plan = plan_in_place(&e->arena, e->model->graph, plan, in_place);
+    if (plan->prompts && !e->plan->prompts)
+        log_msg(LOG_WARN, "with a GPU in host memory the plan's way in prompts is left out");
 }
 
 static ats_status make_from_file(struct choosing *c) {

@@ -128,6 +128,7 @@ static ats_status explain_way(struct arena *arena, const struct planner *p,
                                       .placement = p->options.placement,
                                       .budget_bytes = (int64_t)w->budget_bytes};
     if (problem.placement.n_depths == 0) problem.placement = p->base.placement;
+    problem.placement.prompts_in_place = w->prompts_from == 0;
     TRY(explain(arena, &problem, NULL, out));
     if (same_homes(p->items, (*out)->placement, w->placement)) return ATS_OK;
     problem.budget_bytes = max_i64(problem.budget_bytes, w->placement->gpu_bytes);

@@ -145,7 +145,8 @@ static ats_status make_items(struct planner *p, const ats_engine *e) {
 static void set_options(struct planner *p, const ats_engine *e) {
     struct decide_options *o = &p->base;
     *o = decide_options_default(e->options.n_ctx, 0);
-    o->runnable = o->one_program = o->placement.prompts_in_place = true;
+    o->runnable = o->placement.prompts_in_place = true;
+    o->one_program = e->options.one_program;
     o->n_batch = e->options.n_batch;
     o->placement.prefill_tokens = min_int(o->n_batch, o->n_prompt);
     o->placement.prompt_tokens = (double)o->n_prompt / o->n_answer;
@@ -187,6 +188,9 @@ void planner_close(struct planner *p) {
 
 struct plan *planner_plan(const struct planner *p, struct arena *arena,
                           const struct decide_way *way, int n_devices, int cpu, int gpu) {
+    if (way->prompts_from > 0)
+        return schedule_pair(arena, p->items, way->placement, &way->decode, &way->prefill,
+                             way->prompts_from, way->n_slots, way->slot_bytes, n_devices, cpu, gpu);
     return schedule_plan(arena, p->items, way->placement, &way->decode, way->n_slots,
                          way->slot_bytes, n_devices, cpu, gpu);
 }
@@ -199,7 +203,8 @@ ats_status planner_judge(const struct planner *p, struct arena *arena, const str
     *out = (struct decide_way){
         .n_batch = o.n_batch, .n_slots = streams.n_slots, .slot_bytes = streams.slot_bytes};
     TRY(placement_from_plan(arena, p->items, &o.placement, plan, cpu, gpu, &out->placement));
-    o.given = streams.given;
+    o.given = &streams;
+    o.one_program = !streams.prompts;
     decide_time(arena, p->items, &o, out);
     return ATS_OK;
 }
@@ -252,6 +257,10 @@ json_t *planner_json(const struct planner *p, const struct decide_way *w) {
                   "bound_share", share, "gpu_bytes", (json_int_t)w->placement->gpu_bytes,
                   "streamed_bytes", w->decode.copied_bytes, "slots", w->n_slots, "device_changes",
                   w->decode.transfer.result.n_splits, "given_items", p->n_given);
+    if (w->prompts_from > 0) {
+        json_object_set_new(out, "prompts_from", json_integer(w->prompts_from));
+        json_object_set_new(out, "prompts_streamed_bytes", json_real(w->prefill.copied_bytes));
+    }
     if (p->free_way.placement) add_free(p, out);
     json_t *profile = json_pack("{s:o, s:s?, s:b}", "name",
                                 json_string_replaced(p->profile->name, strlen(p->profile->name)),

@@ -18,10 +18,11 @@ struct planner {
     const char *profile_path; /* NULL: it could not be kept */
     bool measured;            /* now, not before */
     struct items_options items_options;
-    struct items *items;        /* timed by the profile */
-    struct decide_options base; /* for this engine; nothing fixed, no memory */
+    struct items *items; /* timed by the profile */
+    /* For this engine; nothing fixed, no memory. one_program: the user wants no more. */
+    struct decide_options base;
     /* Of the plan in force, set by choose_plan.c. */
-    struct decide_options options;
+    struct decide_options options;      /* one_program: it is of one */
     int *fixed;                         /* (n_items), options.placement's; NULL: nothing is given */
     int n_given;                        /* items that the user's rules fix */
     struct arena way_arena, free_arena; /* of the two below */

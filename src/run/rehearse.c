@@ -147,8 +147,15 @@ static void set_machine(struct rehearsing *r) {
 
 /* Nothing is streamed where the GPU reads the host's memory. */
 static void set_plan(struct rehearsing *r, const struct plan *from) {
-    plan_devices in_place = r->machine.copy_bytes > 0 ? 0 : 1U << GPU;
+    plan_devices in_place = r->items->profile->shared ? 1U << GPU : 0;
     r->plan = plan_in_place(&r->arena, r->model->graph, from, in_place);
+}
+
+static ats_status check_plan(const struct rehearsing *r) {
+    const struct graph *g = r->model->graph;
+    plan_devices streaming = r->items->profile->shared ? 0 : 1U << GPU;
+    if (!r->plan->prompts) return plan_check(g, r->plan, 1, streaming);
+    return plan_check_pair(g, r->plan, r->plan->prompts, 1, streaming, 1U << CPU);
 }
 
 static enum kv_type kv_type_of(enum dtype type) {
@@ -159,7 +166,6 @@ static ats_status open_executor(struct rehearsing *r) {
     static const char *const names[N_DEVICES] = {[CPU] = "sim:cpu", [GPU] = "sim:gpu"};
     const struct graph *g = r->model->graph;
     const struct rehearsal_options *o = r->o;
-    plan_devices streaming = r->machine.copy_bytes > 0 ? 1U << GPU : 0;
     struct executor_options eo = {.n_tokens = o->n_tokens,
                                   .n_rows = 1,
                                   .n_ctx = o->n_ctx,
@@ -169,7 +175,7 @@ static ats_status open_executor(struct rehearsing *r) {
                                   .host_bytes = r->machine.host_bytes};
     for (int c = 0; c < g->n_kv_classes; c++)
         eo.n_pages[c] = kv_pages_needed(g->kv_windows[c], o->n_ctx, 1, o->n_tokens);
-    TRY(plan_check(g, r->plan, 1, streaming));
+    TRY(check_plan(r));
     for (int d = 0; d < N_DEVICES; d++) {
         const struct backend_options bo = {.n_threads = 1,
                                            .n_threads_batch = 1,
@@ -230,7 +236,8 @@ static ats_status run_round(struct rehearsing *r, int index) {
 }
 
 static ats_status run_all(struct rehearsing *r, struct rehearsal *out) {
-    const struct program *p = executor_program(r->executor);
+    const struct programs *programs = executor_programs(r->executor);
+    const struct program *p = programs->at[programs_of_round(programs, r->o->n_tokens)];
     struct executor_ledger ledger;
     r->tokens = ARENA_ARRAY(&r->arena, int32_t, r->o->n_tokens);
     r->positions = ARENA_ARRAY(&r->arena, int32_t, r->o->n_tokens);

@@ -30,8 +30,9 @@ struct rehearsal {
     int64_t slot_bytes;                    /* of the GPU's, all together */
 };
 
-/* plan: of the devices 0, a CPU, and 1, a GPU; items are of the model and timed by the machine. On
- * a machine whose GPU works in host memory what the plan streams is read in place. Errors:
+/* plan: of the devices 0, a CPU, and 1, a GPU; items are of the model and timed by the machine.
+ * Rounds of as many tokens follow its partner for prompts, if it has one, with the memory of both.
+ * On a machine whose GPU works in host memory what the plan streams is read in place. Errors:
  * NO_MEMORY if the machine does not hold it; those of executor_open; of the trace. */
 MUST_CHECK ats_status rehearse(const struct model *model, const struct items *items,
                                const struct plan *plan, const struct rehearsal_options *o,

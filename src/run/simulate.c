@@ -173,7 +173,7 @@ struct decide_options simulation_options(const struct simulation *s, int n_batch
                                    .depth = s->o.depth,
                                    .decode_rule = s->rule,
                                    .prefill_rule = s->prefill_rule,
-                                   .given = given_plan(s) ? given_plan(s)->streams.given : NULL,
+                                   .given = given_plan(s) ? &given_plan(s)->streams : NULL,
                                    .stream_caches = s->o.stream_caches};
 }
 

@@ -8,19 +8,19 @@
 /* The executor's copies are known before a round: it brings neither just the experts that the round
  * chose nor caches. */
 static struct schedule_options runnable(const struct simulation *s, int n_tokens, double depth,
-                                        enum transfer_rule rule) {
+                                        bool prompt) {
     struct decide_options o = simulation_options(s, s->best.n_batch);
-    o.decode_rule = rule;
     o.stream_caches = false;
-    struct schedule_options so = decide_schedule_options(&o, &s->best, n_tokens, depth);
+    struct schedule_options so = prompt ? decide_prompt_options(&o, &s->best, n_tokens, depth)
+                                        : decide_schedule_options(&o, &s->best, n_tokens, depth);
     so.whole_experts = true;
     return so;
 }
 
 /* trace: a file for one round, or NULL. */
-static ats_status execute(struct simulation *s, int n_tokens, double depth, enum transfer_rule rule,
+static ats_status execute(struct simulation *s, int n_tokens, double depth, bool prompt,
                           const char *trace, struct simulation_executed *out) {
-    struct schedule_options o = runnable(s, n_tokens, depth, rule);
+    struct schedule_options o = runnable(s, n_tokens, depth, prompt);
     struct schedule schedule;
     struct rehearsal r;
     schedule_solve(&s->arena, s->items, s->best.placement, &o, &schedule);
@@ -44,8 +44,8 @@ ats_status simulation_execute(struct simulation *s) {
     int n_batch = min_int(s->best.n_batch, s->o.n_prompt);
     double middle = floor(fmax(0, (s->o.n_prompt - n_batch) / 2.0));
     struct simulation_executed *e = s->executed;
-    ats_status status = execute(s, 1, s->o.depth, s->rule, s->o.executed_trace, &e[0]);
-    if (status == ATS_OK) status = execute(s, n_batch, middle, s->prefill_rule, NULL, &e[1]);
+    ats_status status = execute(s, 1, s->o.depth, false, s->o.executed_trace, &e[0]);
+    if (status == ATS_OK) status = execute(s, n_batch, middle, true, NULL, &e[1]);
     if (status != ATS_NO_MEMORY) return status;
     s->not_executed = arena_strdup(&s->arena, error_text()); /* a machine is too small for it */
     error_clear();

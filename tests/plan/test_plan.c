@@ -215,21 +215,52 @@ static int held(const struct plan *p, int op, int d) {
     return n;
 }
 
-/* Ranges of the others stay apart, and streamed. */
+static bool has_streamed(const struct plan *p, plan_devices to) {
+    for (int i = 0; i < p->n_parts; i++)
+        if (p->parts[i].streamed && to >> p->parts[i].device & 1) return true;
+    return false;
+}
+
+/* A pair stays one where it differs in what other devices do. */
+static bool expect_pair_in_place(const struct graph *g, int row_group, const struct plan *from,
+                                 const struct plan *to, plan_devices in_place, plan_devices hosts) {
+    const struct plan *prompts = to->prompts;
+    if (!prompts) {
+        if (from->prompts)
+            assert_false(has_streamed(to, ~in_place) != has_streamed(from->prompts, ~in_place));
+        return false;
+    }
+    TEST_OK(plan_check_pair(g, to, prompts, row_group, ~in_place, hosts));
+    assert_false(has_streamed(prompts, in_place));
+    assert_int_equal(to->prompts_from, from->prompts_from);
+    for (int d = 0; d < 4; d++)
+        assert_int_equal(prompts->n_slots[d], in_place >> d & 1 ? 0 : from->prompts->n_slots[d]);
+    return true;
+}
+
+/* Ranges of the others stay apart, and streamed. Every second plan has a partner. */
 static void nothing_is_streamed_to_devices_in_host_memory(void **state) {
     (void)state;
-    int n_streamed = 0, n_left = 0, n_gathered = 0;
+    int n_streamed = 0, n_left = 0, n_gathered = 0, n_pairs = 0, n_single = 0;
     for (uint64_t seed = 1; seed <= 200; seed++) {
         const struct tiny_shape *shape = &shapes[seed % COUNT_OF(shapes)];
         struct arena arena = {0};
         struct rng rng;
         rng_seed(&rng, seed);
         const struct graph *g = tiny_graph(&arena, shape);
-        const struct plan *p = plan_random(&arena, g, 4, row_group(shape), EVERY_DEVICE, &rng);
-        plan_devices in_place = 1 + seed % 15, streaming = EVERY_DEVICE & ~in_place;
+        struct plan *p = plan_random(&arena, g, 4, row_group(shape), EVERY_DEVICE, &rng);
+        plan_devices in_place = 1 + seed % 15, streaming = EVERY_DEVICE & ~in_place,
+                     hosts = 5 & ~in_place;
         TEST_OK(plan_check(g, p, row_group(shape), EVERY_DEVICE));
+        if (seed % 2) {
+            p->prompts = plan_random_prompts(&arena, g, p, EVERY_DEVICE, hosts, &rng);
+            p->prompts_from = (int)seed + 1;
+        }
         const struct plan *q = plan_in_place(&arena, g, p, in_place);
         TEST_OK(plan_check(g, q, row_group(shape), streaming));
+        bool pair = expect_pair_in_place(g, row_group(shape), p, q, in_place, hosts);
+        n_pairs += pair;
+        n_single += p->prompts && !pair;
         for (int op = 0; op < g->n_ops; op++)
             for (int d = 0; d < 4; d++)
                 assert_int_equal(held(q, op, d), held(p, op, d));
@@ -243,6 +274,7 @@ static void nothing_is_streamed_to_devices_in_host_memory(void **state) {
         arena_free(&arena);
     }
     assert_true(n_left >= 100 && n_streamed >= n_left + 100 && n_gathered >= 20);
+    assert_true(n_pairs >= 50 && n_single >= 3);
 }
 
 static void the_bytes_of_a_part_are_its_share_of_the_file(void **state) {

@@ -23,25 +23,30 @@ enum { N_BEFORE = 2, /* none of them is measured */ N_CTX = 200 };
 
 static char profile[512];
 
-/* A GPU ten times as fast as the CPU, and memory for half of the model. */
+/* A GPU ten times as fast as a CPU of so many flop/s. */
+static void write_profile(char *path, size_t n, const char *name, double flop) {
+    test_tmp_path(path, n, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f,
+            "{\"atsinfer\": \"profile\", \"version\": 1, \"name\": \"made up\","
+            "\"memory\": {\"gpu_bytes\": 1073741824, \"host_bytes\": 8589934592},"
+            "\"bandwidth\": {\"dram\": 1e8, \"vram\": 1e9},"
+            "\"link\": {\"up_pinned\": 5e8, \"up_staged\": 5e8, \"down_pinned\": 5e8,"
+            "\"down_staged\": 5e8, \"activation_up\": 4e8, \"activation_down\": 4e8,"
+            "\"kappa_up\": 1e-7, \"kappa_down\": 1e-7, \"kappa_x\": 1e-7},"
+            "\"interference\": {\"cpu_speed_copying\": 0.95, \"copy_speed_cpu\": 0.95},"
+            "\"op\": {\"cpu\": 1e-7, \"gpu\": 1e-7},"
+            "\"rates\": {\"cpu\": {\"bytes\": 1e8, \"flop\": %g, \"kv_bytes\": 1e8,"
+            "\"kv_flop\": 1e9}, \"gpu\": {\"bytes\": 1e9, \"flop\": 1e10, \"kv_bytes\": 1e9,"
+            "\"kv_flop\": 1e10}}}",
+            flop);
+    assert_int_equal(fclose(f), 0);
+}
+
 static int setup(void **state) {
     (void)state;
-    test_tmp_path(profile, sizeof profile, "profile.json");
-    FILE *f = fopen(profile, "w");
-    assert_non_null(f);
-    fputs("{\"atsinfer\": \"profile\", \"version\": 1, \"name\": \"made up\","
-          "\"memory\": {\"gpu_bytes\": 1073741824, \"host_bytes\": 8589934592},"
-          "\"bandwidth\": {\"dram\": 1e8, \"vram\": 1e9},"
-          "\"link\": {\"up_pinned\": 5e8, \"up_staged\": 5e8, \"down_pinned\": 5e8,"
-          "\"down_staged\": 5e8, \"activation_up\": 4e8, \"activation_down\": 4e8,"
-          "\"kappa_up\": 1e-7, \"kappa_down\": 1e-7, \"kappa_x\": 1e-7},"
-          "\"interference\": {\"cpu_speed_copying\": 0.95, \"copy_speed_cpu\": 0.95},"
-          "\"op\": {\"cpu\": 1e-7, \"gpu\": 1e-7},"
-          "\"rates\": {\"cpu\": {\"bytes\": 1e8, \"flop\": 1e9, \"kv_bytes\": 1e8,"
-          "\"kv_flop\": 1e9}, \"gpu\": {\"bytes\": 1e9, \"flop\": 1e10, \"kv_bytes\": 1e9,"
-          "\"kv_flop\": 1e10}}}",
-          f);
-    assert_int_equal(fclose(f), 0);
+    write_profile(profile, sizeof profile, "profile.json", 1e9);
     return 0;
 }
 
@@ -111,6 +116,15 @@ static void observe(ats_engine *e, int n, double gpu_slow) {
     }
 }
 
+/* Another session's, in rounds of as many tokens as go. */
+static void prompt(struct decode *d, const char *path) {
+    int32_t ids[40];
+    float *want = agree_plain(path, ids, COUNT_OF(ids));
+    float *got = agree_logits(d->e, ids, COUNT_OF(ids), 0);
+    assert_true(test_max_abs_diff(got, want, COUNT_OF(ids) * d->width) <= BOUND);
+    free(got), free(want);
+}
+
 /* What is told is what is in force, not what was chosen. */
 static void expect_told(const ats_engine *e) {
     char *text = ats_engine_describe(e);
@@ -127,14 +141,10 @@ static void expect_told(const ats_engine *e) {
     json_decref(told);
 }
 
-static void load_leads_to_another_plan_and_back(void **state) {
-    (void)state;
-    char path[512];
-    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+static void expect_change_and_back(const char *path, const ats_options *o, bool pair) {
     struct decode d;
-    ats_options o = options_of(path, ATS_DYNAMIC_ON);
-    o.vram_mib = 3;
-    decode_open(&d, path, &o);
+    decode_open(&d, path, o);
+    assert_int_equal(d.e->plan->prompts != NULL, pair);
     assert_non_null(d.e->adapt);
     observe(d.e, 16, 1); /* calibrated */
     for (int i = 0; i < N_BEFORE; i++)
@@ -145,6 +155,8 @@ static void load_leads_to_another_plan_and_back(void **state) {
     step(&d);
     assert_int_equal(count_switches(d.e), before + 1);
     const struct plan *loaded = d.e->plan;
+    assert_int_equal(d.e->plan->prompts != NULL, pair);
+    if (pair) prompt(&d, path);
     expect_told(d.e);
     assert_int_not_equal(d.e->adapt->now.placement->gpu_bytes,
                          d.e->planner->way.placement->gpu_bytes);
@@ -154,6 +166,8 @@ static void load_leads_to_another_plan_and_back(void **state) {
     step(&d);
     assert_int_equal(count_switches(d.e), before + 2);
     assert_ptr_not_equal(d.e->plan, loaded);
+    assert_int_equal(d.e->plan->prompts != NULL, pair);
+    if (pair) prompt(&d, path);
     ats_stats stats;
     ats_engine_stats(d.e, &stats);
     assert_true(stats.n_plans_made >= 2 && stats.switch_ns > 0);
@@ -161,6 +175,29 @@ static void load_leads_to_another_plan_and_back(void **state) {
         step(&d);
     observe(d.e, 16, 30);
     decode_close(&d); /* also while a plan is being made */
+}
+
+static void load_leads_to_another_plan_and_back(void **state) {
+    (void)state;
+    char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    ats_options o = options_of(path, ATS_DYNAMIC_ON);
+    o.vram_mib = 3;
+    o.one_program = true;
+    expect_change_and_back(path, &o, false);
+}
+
+/* Prompts keep a program of their own. */
+static void so_it_does_with_two_programs(void **state) {
+    (void)state;
+    char path[512], slow[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    write_profile(slow, sizeof slow, "slow.json", 2e8);
+    ats_options o = options_of(path, ATS_DYNAMIC_ON);
+    o.vram_mib = 3;
+    o.profile = slow;
+    o.n_seqs = 2;
+    expect_change_and_back(path, &o, true);
 }
 
 /* As if the link were not used by what is measured. */
@@ -330,6 +367,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #ifndef ADAPT_ON_VULKAN
         cmocka_unit_test(load_leads_to_another_plan_and_back),
+        cmocka_unit_test(so_it_does_with_two_programs),
         cmocka_unit_test(a_link_that_is_free_again_is_noticed),
         cmocka_unit_test(a_plan_that_may_not_change_does_not),
 #endif

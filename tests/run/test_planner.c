@@ -8,41 +8,49 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "run/engine.h"
 
 enum { N_IDS = 24, N_CTX = 64 };
 
-static char profile[512];
+/* by_products: of a processor that is slow at what a prompt does. */
+static char profile[512], by_products[512];
 
-/* A GPU ten times as fast, `key` of a machine. */
-static void write_profile(const char *path, const char *key, double gpu) {
+/* A GPU so much faster than a processor of so many flop/s, `key` of a machine. */
+static void write_rates(const char *path, const char *key, double gpu, double flop, double link) {
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fprintf(f,
             "{\"atsinfer\": \"profile\", \"version\": 1, \"name\": \"made up\", \"key\": \"%s\","
             "\"memory\": {\"gpu_bytes\": 1073741824, \"host_bytes\": 8589934592},"
             "\"bandwidth\": {\"dram\": 1e9, \"vram\": 1e10},"
-            "\"link\": {\"up_pinned\": 5e8, \"up_staged\": 5e8, \"down_pinned\": 5e8,"
+            "\"link\": {\"up_pinned\": %g, \"up_staged\": %g, \"down_pinned\": 5e8,"
             "\"down_staged\": 5e8, \"activation_up\": 4e8, \"activation_down\": 4e8,"
             "\"kappa_up\": 1e-7, \"kappa_down\": 1e-7, \"kappa_x\": 1e-7},"
             "\"interference\": {\"cpu_speed_copying\": 0.95, \"copy_speed_cpu\": 0.95},"
             "\"op\": {\"cpu\": 1e-7, \"gpu\": 1e-7},"
-            "\"rates\": {\"cpu\": {\"bytes\": 1e9, \"flop\": 1e10, \"kv_bytes\": 1e9,"
+            "\"rates\": {\"cpu\": {\"bytes\": 1e9, \"flop\": %g, \"kv_bytes\": 1e9,"
             "\"kv_flop\": 1e10}, \"gpu\": {\"bytes\": %g, \"flop\": %g, \"kv_bytes\": %g,"
             "\"kv_flop\": %g}}}",
-            key, gpu * 1e9, gpu * 1e10, gpu * 1e9, gpu * 1e10);
+            key, link, link, flop, gpu * 1e9, gpu * 1e10, gpu * 1e9, gpu * 1e10);
     fclose(f);
+}
+
+static void write_profile(const char *path, const char *key, double gpu) {
+    write_rates(path, key, gpu, 1e10, 5e8);
 }
 
 static int setup(void **state) {
     (void)state;
     test_tmp_path(profile, sizeof profile, "profile.json");
     write_profile(profile, "", 10);
+    test_tmp_path(by_products, sizeof by_products, "by_products.json");
+    write_rates(by_products, "", 10, 1e9, 4e8);
     return 0;
 }
 
 static int teardown(void **state) {
     (void)state;
-    unlink(profile);
+    unlink(profile), unlink(by_products);
     return 0;
 }
 
@@ -196,6 +204,124 @@ static void logits_are_those_of_the_cpu(void **state) {
     assert_true(n_shared >= (TEST_SANITIZED ? 2 : 3));
 }
 
+/* ---- two programs ---- */
+
+/* One MiB of the GPU holds a part of the tiny models. */
+static ats_options with_products(const char *model) {
+    ats_options o = planned(model);
+    o.profile = by_products;
+    o.vram_mib = 1;
+    return o;
+}
+
+static size_t count_in_prompts(const json_t *plan) {
+    const json_t *tensors = test_json_get(plan, "tensors"), *tensor, *part;
+    size_t i, k, n = 0;
+    json_array_foreach(tensors, i, tensor)
+        json_array_foreach(test_json_get(tensor, "parts"), k, part) n +=
+        json_object_get(part, "in_prompts") != NULL;
+    return n;
+}
+
+/* Within the same memory, and never for nothing; told as it is. */
+static void prompts_may_have_a_program_of_their_own(void **state) {
+    (void)state;
+    int n_pairs = 0;
+    for (int n_ctx = 64; n_ctx <= 192; n_ctx += TEST_SANITIZED ? 96 : 32) {
+        ats_options o = with_products("models/llama/llama-f16.gguf");
+        o.n_ctx = n_ctx;
+        json_t *told = plan_of(o);
+        const json_t *plan = test_json_get(told, "plan"), *devices = test_json_get(told, "devices");
+        const json_t *p = json_object_get(plan, "prediction");
+        o.one_program = true;
+        json_t *other = plan_of(o);
+        const json_t *old = test_json_get(other, "plan"), *q = json_object_get(old, "prediction");
+        assert_null(json_object_get(old, "prompts_from"));
+        assert_int_equal(count_in_prompts(old), 0);
+        assert_int_equal(p != NULL, q != NULL);
+        if (p) assert_true(number(p, "request_s") <= number(q, "request_s"));
+        if (p) assert_true(number(p, "prefill_tok_s") >= number(q, "prefill_tok_s"));
+        if (json_array_size(devices) == 2)
+            assert_true(number(json_array_get(devices, 1), "own_bytes") <= 1048576.0);
+        if (json_object_get(plan, "prompts_from")) {
+            n_pairs++;
+            assert_true(number(p, "request_s") < 0.99 * number(q, "request_s"));
+            assert_true(number(p, "prefill_tok_s") > number(q, "prefill_tok_s"));
+            assert_true(number(p, "prompts_streamed_bytes") > 0);
+            assert_int_equal(number(p, "prompts_from"), number(plan, "prompts_from"));
+            assert_true(count_in_prompts(plan) > 0);
+            assert_non_null(
+                strstr(json_string_value(test_json_get(plan, "how")), "tokens and more"));
+        } else {
+            assert_int_equal(count_in_prompts(plan), 0);
+        }
+        json_decref(told), json_decref(other);
+    }
+    assert_true(n_pairs >= (TEST_SANITIZED ? 1 : 3));
+}
+
+static void prompts_of_two_programs_have_the_same_logits(void **state) {
+    (void)state;
+    static const char *const models[] = {
+        "models/llama/llama-f16.gguf", "models/qwen3moe/qwen3moe-f32.gguf",
+        "models/gptoss/gptoss-f16.gguf", "models/qwen35/qwen35-f16.gguf"};
+    int32_t ids[N_IDS];
+    int n_pairs = 0;
+    for (size_t i = 0; i < COUNT_OF(models); i += TEST_SANITIZED ? 2 : 1) {
+        ats_options o = with_products(models[i]);
+        float *want = agree_plain(o.model, ids, N_IDS);
+        ats_engine *e = agree_open(&o);
+        const struct programs *programs = executor_programs(e->executor);
+        n_pairs += programs->n == 2;
+        if (programs->n == 2) { /* rounds of 16 and 8 tokens are prompts, of one are not */
+            assert_int_equal(programs_of_round(programs, o.n_batch), PROGRAM_PROMPTS);
+            assert_int_equal(programs_of_round(programs, 1), PROGRAM_DECODE);
+            assert_true(programs->at[PROGRAM_PROMPTS]->n_transfers >
+                        programs->at[PROGRAM_DECODE]->n_transfers);
+        }
+        for (size_t chunk = 0; chunk < 2; chunk++) {
+            float *got = agree_logits(e, ids, N_IDS, chunk);
+            assert_true(test_max_abs_diff(got, want, (size_t)agree_vocab(e) * N_IDS) < 1e-3);
+            free(got);
+        }
+        free(want);
+        ats_engine_close(e);
+    }
+    assert_true(n_pairs >= (TEST_SANITIZED ? 1 : 2));
+}
+
+/* Saved and read again it is the same plan, and as fast. */
+static void two_programs_are_kept_in_a_file(void **state) {
+    (void)state;
+    char path[512], *text[2];
+    json_t *told[2];
+    test_tmp_path(path, sizeof path, "pair.json");
+    ats_options o = with_products("models/llama/llama-f16.gguf");
+    o.plan_only = true;
+    for (int k = 0; k < 2; k++) {
+        ats_engine *e;
+        TEST_OK(ats_engine_open(&o, &e));
+        text[k] = ats_engine_plan(e);
+        ats_engine_close(e);
+        told[k] = plan_of(o);
+        if (k == 0) TEST_OK(file_write(path, text[k], strlen(text[k])));
+        o.plan = path, o.vram_mib = 0;
+    }
+    assert_non_null(strstr(text[0], "\"prompts\""));
+    assert_string_equal(text[0], text[1]);
+    const json_t *p = test_json_get(test_json_get(told[0], "plan"), "prediction"),
+                 *q = test_json_get(test_json_get(told[1], "plan"), "prediction");
+    static const char *const keys[] = {"decode_tok_s", "prefill_tok_s", "prompts_streamed_bytes"};
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        double ratio = number(q, keys[i]) / number(p, keys[i]);
+        if (!(ratio > 0.97 && ratio < 1.03)) fail_msg("%s: %g of it", keys[i], ratio);
+    }
+    assert_int_equal(number(q, "prompts_from"), number(p, "prompts_from"));
+    for (int k = 0; k < 2; k++)
+        ats_free(text[k]), json_decref(told[k]);
+    unlink(path);
+}
+
 /* ---- profiles ---- */
 
 static void expect_refused(const ats_options *o, ats_status status, const char *part) {
@@ -270,6 +396,9 @@ int main(void) {
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
         cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(prompts_may_have_a_program_of_their_own),
+        cmocka_unit_test(prompts_of_two_programs_have_the_same_logits),
+        cmocka_unit_test(two_programs_are_kept_in_a_file),
         cmocka_unit_test(a_plan_by_hand_that_streams_is_judged),
         cmocka_unit_test(wrong_profiles_are_refused),
     };

@@ -506,14 +506,19 @@ static void a_given_plan_is_taken_over(void **state) {
     assert_null(text);
 }
 
-/* A plan with what its schedule streams, as a file. */
-static void write_streaming_plan(const ats_simulation *s, const char *path) {
+/* A plan with what its schedule streams, as a file; with what prompts stream, in rounds of so many
+ * tokens and more; 0: without. */
+static void write_streaming_plan(const ats_simulation *s, int prompts_from, const char *path) {
     static const char *const names[] = {"cpu", "vulkan0"};
     struct simulation sim = {0};
     TEST_OK(simulation_run(&sim, s));
     const struct decide_way *w = &sim.best;
-    struct plan *plan = schedule_plan(&sim.arena, sim.items, w->placement, &w->decode, w->n_slots,
-                                      w->slot_bytes, 2, 0, 1);
+    struct plan *plan =
+        prompts_from > 0
+            ? schedule_pair(&sim.arena, sim.items, w->placement, &w->decode, &w->prefill,
+                            prompts_from, w->n_slots, w->slot_bytes, 2, 0, 1)
+            : schedule_plan(&sim.arena, sim.items, w->placement, &w->decode, w->n_slots,
+                            w->slot_bytes, 2, 0, 1);
     char *text = plan_file_print(sim.model->graph, plan, sim.file->arch, names);
     TEST_OK(file_write(path, text, strlen(text)));
     free(text);
@@ -544,7 +549,7 @@ static void a_plan_that_streams_is_simulated(void **state) {
     test_tmp_path(path, sizeof path, "plan.json");
     s.model = model, s.machine = machine;
     s.n_batch = 512, s.n_slots = 2;
-    write_streaming_plan(&s, path);
+    write_streaming_plan(&s, 0, path);
     json_t *free = simulated(&s);
     s.n_slots = -1, s.plan = path;
     json_t *json = simulated(&s);
@@ -567,6 +572,45 @@ static void a_plan_that_streams_is_simulated(void **state) {
     s.vram_mib = 0, s.ablation = true;
     TEST_STATUS(ats_simulate(&s, &text), ATS_BAD_ARGUMENT);
     TEST_ERROR_HAS("goes without a given one");
+}
+
+/* So is its partner for prompts, in chunks that are as long. */
+static void a_plan_with_a_partner_is_simulated(void **state) {
+    (void)state;
+    char model[512], machine[512], path[512];
+    ats_simulation s;
+    ats_simulation_default(&s);
+    test_source_path(model, sizeof model, "shapes/qwen3-14b.json");
+    test_source_path(machine, sizeof machine, "machines/laptop-rtx3060-6gb.json");
+    test_tmp_path(path, sizeof path, "plan.json");
+    s.model = model, s.machine = machine;
+    s.n_batch = 512, s.n_slots = 4;
+    json_t *free = simulated(&s);
+    s.plan = path;
+    for (int from = 512; from <= 513; from++) {
+        s.n_slots = 4, s.plan = NULL;
+        write_streaming_plan(&s, from, path);
+        s.n_slots = -1, s.plan = path;
+        json_t *json = simulated(&s);
+        const json_t *decode = test_json_get(json, "decode");
+        const json_t *chunk = test_json_get(json, "prefill");
+        bool used = from <= 512;
+        expect_close(decode, test_json_get(free, "decode"), "copied_bytes", 0.02);
+        if (used)
+            expect_close(chunk, test_json_get(free, "prefill"), "copied_bytes", 0.02);
+        else
+            expect_close(chunk, decode, "copied_bytes", 1e-9);
+        expect_close(json, free, "decode_tok_s", 0.02);
+        if (used) expect_close(json, free, "prefill_tok_s", 0.05);
+        assert_true(used || number(json, "prefill_tok_s") < 0.7 * number(free, "prefill_tok_s"));
+        for (int k = 0; k < 2; k++) {
+            const json_t *executed =
+                test_json_get(test_json_get(json, "executed"), k ? "prefill" : "decode");
+            assert_true(fabs(number(executed, "gap")) < 0.05);
+        }
+        json_decref(json);
+    }
+    json_decref(free);
 }
 
 /* A plan's file with another home for one tensor, in parts of its rows on the GPU and on the CPU.
@@ -681,6 +725,7 @@ int main(void) {
         cmocka_unit_test(given_layers_are_a_whole_plan),
         cmocka_unit_test(a_given_plan_is_taken_over),
         cmocka_unit_test(a_plan_that_streams_is_simulated),
+        cmocka_unit_test(a_plan_with_a_partner_is_simulated),
         cmocka_unit_test(a_plan_may_be_cut_by_hand),
         cmocka_unit_test(ablation_steps_gain),
         cmocka_unit_test(plans_are_compared),
