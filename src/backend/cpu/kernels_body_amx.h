@@ -132,9 +132,9 @@ ALWAYS_INLINE struct q8_format amx_format(struct q8_format f) {
 
 /* Few tokens leave most of a tile empty: they stay with AVX-512. */
 #define MATMUL_AMX(lower, upper)                                                                   \
-    static __attribute__((noinline)) void amx_unpack_##lower(struct packed_at p,                   \
+    static __attribute__((noinline)) void amx_unpack_##lower(PACKED_AT_ARGUMENTS,                  \
                                                              struct wblock *out) {                 \
-        packed_##lower(p, out);                                                                    \
+        packed_##lower((struct packed_at){codes, scales, row, block}, out);                        \
         for (int s = 0; format_##lower.offset != 0 && s < 8; s++)                                  \
             out->w[s] = _mm512_sub_epi8(out->w[s], _mm512_set1_epi8((char)format_##lower.offset)); \
     }                                                                                              \

@@ -117,9 +117,9 @@ ALWAYS_INLINE struct q8_format i8mm_format(struct q8_format f) {
 /* Few tokens take weights straight from registers, where sorting them would not pay: they stay
  * with the dot products. */
 #define MATMUL_I8MM(lower, upper)                                                                  \
-    static __attribute__((noinline)) void i8mm_unpack_##lower(struct packed_at p,                  \
+    static __attribute__((noinline)) void i8mm_unpack_##lower(PACKED_AT_ARGUMENTS,                 \
                                                               struct wblock *out) {                \
-        packed_##lower(p, out);                                                                    \
+        packed_##lower((struct packed_at){codes, scales, row, block}, out);                        \
         i8mm_sort(format_##lower.offset, out);                                                     \
     }                                                                                              \
     static void matmul_i8mm_##lower(const uint8_t *packed, int group_begin, int group_end,         \

@@ -19,6 +19,10 @@ struct packed_at {
     int block;             /* within the unit */
 };
 typedef void packed_unpack_fn(struct packed_at p, struct wblock *out);
+/* Not inlined: for panels, where results go to memory anyway. A packed_at in registers, since what
+ * compilers put on the stack for a struct they copy in other pieces, which stalls each call. */
+#define PACKED_AT_ARGUMENTS const uint8_t *codes, const uint8_t *scales, int row, int block
+typedef void packed_unpack_call_fn(PACKED_AT_ARGUMENTS, struct wblock *out);
 
 ALWAYS_INLINE vi packed_codes(struct packed_at p, int vector) {
     return vi_load(p.codes + 64 * vector + 4 * p.row);
@@ -147,9 +151,9 @@ ALWAYS_INLINE void packed_iq4_xs(struct packed_at p, struct wblock *out) {
 }
 
 #define PACKED_CALL(lower, upper)                                                                  \
-    static __attribute__((noinline)) void packed_call_##lower(struct packed_at p,                  \
+    static __attribute__((noinline)) void packed_call_##lower(PACKED_AT_ARGUMENTS,                 \
                                                               struct wblock *out) {                \
-        packed_##lower(p, out);                                                                    \
+        packed_##lower((struct packed_at){codes, scales, row, block}, out);                        \
     }
 Q8_WEIGHT_MAP(PACKED_CALL)
 #undef PACKED_CALL
@@ -342,7 +346,8 @@ ALWAYS_INLINE void packed_aux(struct q8_format f, const int16_t *restrict sum16,
 /* What a type's product is made of, all constants. */
 struct packed_type {
     struct q8_format format;
-    packed_unpack_fn *unpack, *unpack_call; /* inlined, or not: where it goes to memory anyway */
+    packed_unpack_fn *unpack;
+    packed_unpack_call_fn *unpack_call;
     struct pack_layout layout;
     packed_tiles_fn *tiles; /* over panels of unpack_call's, up to n_tile tokens a call */
     int n_tile;
@@ -553,7 +558,8 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
             struct packed_at p =
                 packed_place(type, group + (size_t)(r / PACK_ROWS) * group_bytes, n_cols,
                              r % PACK_ROWS, pass->first_block + b + k / SETS);
-            type.unpack_call(p, pass->panel + (type.wide ? 2 : 1) * k);
+            type.unpack_call(p.codes, p.scales, p.row, p.block,
+                             pass->panel + (type.wide ? 2 : 1) * k);
         }
         struct packed_next next = packed_next(type, group, group_bytes, n_cols, row, pass, b + n);
         for (int t = 0; t < pass->n_tokens; t += n_tile) {
@@ -628,7 +634,8 @@ ALWAYS_INLINE void packed_fill(struct packed_type type, const struct f32_weights
     for (int b = begin / 32; b < end / 32; b++, panel += 32 * PACK_ROWS) {
         for (int r = 0; r < PACK_ROWS; r += LANES) {
             struct wblock block;
-            type.unpack_call(packed_place(type, group, w->n_cols, r, b), &block);
+            const struct packed_at p = packed_place(type, group, w->n_cols, r, b);
+            type.unpack_call(p.codes, p.scales, p.row, p.block, &block);
             for (int i = 0; i < 32; i++)
                 vf_store(panel + PACK_ROWS * i + r,
                          weight_float(type.format, &block, i / 4, i % 4));

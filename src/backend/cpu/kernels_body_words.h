@@ -64,10 +64,10 @@ _Static_assert(WORDS_TOKENS == 4, "the cases above");
 
 /* Few tokens use weights as they are unpacked, where to widen them would not pay. */
 #define MATMUL_WORDS(lower, upper)                                                                 \
-    static __attribute__((noinline)) void words_unpack_##lower(struct packed_at p,                 \
+    static __attribute__((noinline)) void words_unpack_##lower(PACKED_AT_ARGUMENTS,                \
                                                                struct wblock *out) {               \
         struct wblock bytes;                                                                       \
-        packed_##lower(p, &bytes);                                                                 \
+        packed_##lower((struct packed_at){codes, scales, row, block}, &bytes);                     \
         out->scale[0] = bytes.scale[0];                                                            \
         for (int s = 0; s < 8; s++)                                                                \
             vi_widen(bytes.w[s], &out[s / 4].w[2 * s % 8]);                                        \
