@@ -63,6 +63,10 @@ static int64_t state_bytes(const struct maker *m, const struct graph_op *op) {
     return 4 * op_state_floats(op, 0, op_axis_length(m->g, op, axis));
 }
 
+static int n_states(const struct items_options *o) {
+    return o->n_states > 0 ? o->n_states : o->n_seqs;
+}
+
 /* The tensors of an item, each of which is rounded up to the grid by itself. */
 static int item_tensors(const struct maker *m, const struct graph_op *op, int64_t *bytes) {
     int n = 0;
@@ -88,7 +92,7 @@ static void set_sizes(const struct maker *m) {
         for (int t = 0; t < n; t++)
             item->weight_bytes += tensors[t];
         if (op->kind == OP_ATTENTION) item->kv_bytes = kv_bytes(m, &op->p.attention);
-        if (op_has_state(op)) item->kv_bytes = state_bytes(m, op) * m->o->n_seqs;
+        if (op_has_state(op)) item->kv_bytes = state_bytes(m, op) * n_states(m->o);
         total += item->weight_bytes + item->kv_bytes;
     }
     /* by the model, not by the budget: a quantum that depends on it is not monotone */

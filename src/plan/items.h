@@ -11,6 +11,7 @@
 
 struct items_options {
     int n_ctx, n_seqs, n_batch; /* of the cache: what is reserved; tokens of a round */
+    int n_states;               /* of each recurrent operator, reserved; 0: one a sequence */
     enum dtype kv_k, kv_v;      /* F32, F16 or Q8_0 */
     int64_t quantum_bytes;      /* of the byte grid; 0: by the model's size, see items.c */
     /* Bytes of a matrix as devices store it; NULL: those of the file. */

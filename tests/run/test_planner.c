@@ -123,6 +123,21 @@ static void more_memory_is_used_and_never_exceeded(void **state) {
     assert_true(last_s < first_s / 4); /* in the end all of it is on the GPU */
 }
 
+/* Of a recurrent model's memory most is states, several for each sequence. */
+static void states_are_counted_as_they_are_reserved(void **state) {
+    (void)state;
+    ats_options o = planned("models/qwen35/qwen35-f16.gguf");
+    for (o.vram_mib = 2; o.vram_mib <= 5; o.vram_mib++) {
+        json_t *told = plan_of(o);
+        const json_t *gpu = json_array_get(test_json_get(told, "devices"), 1);
+        const char *how = json_string_value(test_json_get(test_json_get(told, "plan"), "how"));
+        assert_non_null(strstr(how, "by measured times"));
+        assert_true(number(gpu, "own_bytes") <= o.vram_mib * 1048576.0);
+        assert_true(number(gpu, "own_bytes") >= 0.4 * o.vram_mib * 1048576.0);
+        json_decref(told);
+    }
+}
+
 static void a_slow_gpu_is_left_alone(void **state) {
     (void)state;
     char slow[512];
@@ -393,6 +408,7 @@ static void wrong_profiles_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_memory_is_used_and_never_exceeded),
+        cmocka_unit_test(states_are_counted_as_they_are_reserved),
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
         cmocka_unit_test(logits_are_those_of_the_cpu),
