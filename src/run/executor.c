@@ -124,7 +124,6 @@ static ats_status submit(struct executor *e, int segment, const struct round *ro
     uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
     if (times) times->submit_ns = b->fn->now(b);
     TRY(b->fn->submit(b, prepared_of(e)->segments[segment], round, waits, n_waits, value));
-    if (times) times->return_ns = b->fn->now(b);
     e->submitted[s->device] = value;
     return ATS_OK;
 }

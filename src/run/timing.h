@@ -8,7 +8,7 @@
 
 /* A segment of the program: the call that submitted it, and its run. */
 struct segment_times {
-    uint64_t submit_ns, return_ns;
+    uint64_t submit_ns;
     struct backend_times ran;
     bool known; /* else the device could not tell, and `ran` is empty */
 };

@@ -37,12 +37,12 @@ static void sums_are_those_of_the_definitions(void **state) {
     assert_int_equal(facts.bytes_row, 7 * 4);
 
     struct segment_times s[N_SEGMENTS] = {
-        {.submit_ns = 1010, .return_ns = 1020, .ran = {1030, 1100}, .known = true},
+        {.submit_ns = 1010, .ran = {1030, 1100}, .known = true},
         /* called at 1030, waits until 1110, computes until 1300 */
-        {.submit_ns = 1030, .return_ns = 1305, .ran = {1110, 1300}, .known = true},
-        {.submit_ns = 1020, .return_ns = 1030, .ran = {1310, 1400}, .known = true},
+        {.submit_ns = 1030, .ran = {1110, 1300}, .known = true},
+        {.submit_ns = 1020, .ran = {1310, 1400}, .known = true},
         /* overlaps the caller's device by 50 */
-        {.submit_ns = 1000, .return_ns = 1010, .ran = {1250, 1350}, .known = true}};
+        {.submit_ns = 1000, .ran = {1250, 1350}, .known = true}};
     struct backend_times ends[N_DEVICES] = {{1305, 1306}, {1306, 1420}, {1420, 1420}};
     struct round_times t = {.begin_ns = 1000,
                             .end_ns = 1500,

@@ -63,8 +63,15 @@ int vk_rope_index(struct vulkan *v, const struct graph_op *op) {
 
 /* ---- writing ---- */
 
-/* The integers of a round at `out`; returns how many words, 0: they do not fit. */
-static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *out) {
+/* *same: becomes false if something else stood there; NULL: that is not asked. */
+static void put(int32_t *to, const int32_t *from, size_t n, bool *same) {
+    if (same) *same = *same && memcmp(to, from, n * sizeof *to) == 0;
+    memcpy(to, from, n * sizeof *to);
+}
+
+/* The integers of a round at `out`; returns how many words, 0: they do not fit. Words of tokens
+ * that it does not have stay as they are, and are read by nobody. */
+static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *out, bool *same) {
     const int n = v->limits.n_tokens;
     const int at_token = VK_ROUND_HEADER, at_position = at_token + n, at_angle = at_position + n;
     const int at_pages = at_angle + n; /* angles: for the host to compare */
@@ -72,36 +79,29 @@ static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *ou
     int at_run = at_row + v->limits.n_rows;
     const int32_t header[VK_ROUND_HEADER] = {r->n_tokens, r->n_rows, at_token, at_position,
                                              at_pages,    at_row,    n,        at_run};
-    memcpy(out, header, sizeof header);
-    memcpy(out + at_token, r->tokens, (size_t)r->n_tokens * sizeof *out);
-    memcpy(out + at_angle, r->positions, (size_t)r->n_tokens * sizeof *out);
-    if (r->n_rows) memcpy(out + at_row, r->rows, (size_t)r->n_rows * sizeof *out);
+    put(out, header, VK_ROUND_HEADER, same);
+    put(out + at_token, r->tokens, (size_t)r->n_tokens, same);
+    put(out + at_angle, r->positions, (size_t)r->n_tokens, same);
+    if (r->n_rows) put(out + at_row, r->rows, (size_t)r->n_rows, same);
     size_t at = table_at(&v->limits);
     for (int i = 0; i < r->n_runs; i++) {
         const struct round_run *run = &r->runs[i];
         if (run->n_tokens == 0) continue;
         const int32_t words[RUN_WORDS] = {run->token_begin, run->n_tokens, run->state_in,
                                           run->state_out};
-        memcpy(out + at_run, words, sizeof words);
+        put(out + at_run, words, RUN_WORDS, same);
         at_run += RUN_WORDS;
         size_t pages = (size_t)((run->position + run->n_tokens - 1) >> KV_PAGE_TOKENS_LOG2) + 1;
         for (int j = 0; j < run->n_tokens; j++)
-            out[at_position + run->token_begin + j] = run->position + j;
+            put(&out[at_position + run->token_begin + j], &(int32_t){run->position + j}, 1, same);
         for (int c = 0; c < v->limits.n_kv_classes; c++, at += pages) {
             if (at + pages > v->cap_words) return 0;
             for (int j = 0; j < run->n_tokens; j++)
-                out[at_pages + c * n + run->token_begin + j] = (int32_t)at;
-            memcpy(out + at, run->pages[c], pages * sizeof *out);
+                put(&out[at_pages + c * n + run->token_begin + j], &(int32_t){(int32_t)at}, 1, same);
+            put(out + at, run->pages[c], pages, same);
         }
     }
     return at;
-}
-
-/* Written in whole, the words of tokens that this round does not have included: they are those of
- * an older one, and read by nobody. */
-static bool holds(const struct vulkan *v, const int32_t *words, size_t n) {
-    return n == v->used_words && memcmp(words, v->round_words[0], n * sizeof *words) == 0 &&
-           v->n_ropes == v->n_ropes_written && v->n_grids == v->n_grids_written;
 }
 
 /* One line of cos and sin a token; angles are exact in double. */
@@ -153,23 +153,23 @@ static bool is_borrowed(const struct vulkan *v, const struct round *round) {
 ats_status vk_round_write(struct vulkan *v, const struct round *round) {
     if (is_borrowed(v, round)) return ATS_OK;
     v->written = NULL;
-    int32_t *words = v->round_words[1];
-    memcpy(words, v->round_words[0], table_at(&v->limits) * sizeof *words);
-    size_t n = lay_out(v, round, words);
+    bool same = v->n_ropes == v->n_ropes_written && v->n_grids == v->n_grids_written;
+    size_t n = lay_out(v, round, v->round_words, &same);
+    same = same && n == v->used_words;
+    v->used_words = 0; /* until the block holds them too */
     if (n == 0) return fail(ATS_UNSUPPORTED, "%s: a round of too many pages", v->name);
-    if (holds(v, words, n)) {
+    if (same) {
+        v->used_words = n;
         v->written = round;
         return ATS_OK;
     }
     TRY(vk_wait_in_job(v, v->last_value));
     vk_watch_numbers(v);
-    memcpy(v->round_block.mapped, words, n * sizeof *words);
+    lay_out(v, round, (int32_t *)(void *)v->round_block.mapped, NULL);
     for (int i = 0; i < v->n_ropes; i++)
         write_rope(&v->ropes[i], round,
                    (float *)(void *)(v->round_block.mapped + vk_rope_offset(v, i)));
     write_grids(v, round);
-    v->round_words[1] = v->round_words[0];
-    v->round_words[0] = words;
     v->used_words = n;
     v->written = round;
     v->n_ropes_written = v->n_ropes;

@@ -140,10 +140,8 @@ static void release_reserved(struct vulkan *v) {
     v->exchange = (struct vk_block){0};
     v->owns_exchange = v->mirrored = false;
     vk_slots_close(v);
-    for (int i = 0; i < 2; i++) {
-        free(v->round_words[i]);
-        v->round_words[i] = NULL;
-    }
+    free(v->round_words);
+    v->round_words = NULL;
     v->n_grids = v->n_grids_written = v->n_ropes = v->n_ropes_written = 0;
     v->used_words = 0;
     uint64_t asked = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
@@ -171,8 +169,7 @@ static ats_status reserve(struct backend *b, const struct backend_limits *l) {
     TRY(open_exchange(v, l));
     TRY(vk_slots_open(v));
     memset(v->round_block.mapped, 0, v->round_block.bytes);
-    for (int i = 0; i < 2; i++)
-        v->round_words[i] = xcalloc(v->cap_words, sizeof(int32_t));
+    v->round_words = xcalloc(v->cap_words, sizeof *v->round_words);
     v->reserved = true;
     return ATS_OK;
 }
@@ -482,8 +479,7 @@ static void close_backend(struct backend *b) {
         free(job);
     }
     vk_watch_forget(v, NULL);
-    free(v->round_words[0]);
-    free(v->round_words[1]);
+    free(v->round_words);
     pthread_mutex_destroy(&v->queue_lock);
     pthread_mutex_destroy(&v->lock);
     pthread_cond_destroy(&v->changed);

@@ -367,7 +367,7 @@ struct vulkan {
     struct vk_expert_room expert_room;
     bool owns_exchange;       /* else it is one of hosts */
     bool mirrored;            /* the exchange is a copy: bytes go over before and after a segment */
-    int32_t *round_words[2];  /* the integers that round_block holds, and the next ones */
+    int32_t *round_words;     /* the integers that round_block holds, to compare with */
     struct vk_block *hosts;   /* given out by host_alloc */
     struct vk_block *weights; /* the newest first */
     struct vk_slot *slots;    /* (limits.n_slots) */
