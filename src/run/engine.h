@@ -60,8 +60,11 @@ struct ats_session {
     ats_engine *engine;
     struct kv_seq *seq;
     struct state_seq *state; /* NULL: as above */
-    float *logits;           /* (n_vocab) after the last token */
-    ats_session *next;       /* of the engine's */
+    /* (n_vocab) after the last token: in `kept`, or where the last round left them, until another
+     * one begins (session_keep_logits) */
+    const float *logits;
+    float *kept;
+    ats_session *next; /* of the engine's */
     bool has_logits;
     int32_t *forgotten; /* (n_forgotten) owned; while a lost device is replaced: all its tokens */
     size_t n_forgotten;
@@ -105,6 +108,9 @@ MUST_CHECK ats_status engine_switch(ats_engine *e, struct arena *arena, struct p
 
 /* session.c, for it: pages that are to be copied before anything else is. */
 void session_copy_pages(ats_engine *e);
+/* Sessions' logits that still stand in the exchange go to memory of their own: before that is used
+ * again, or given up. */
+void session_keep_logits(ats_engine *e);
 /* session.c, for it: a session's tokens leave the cache, are evaluated again, or, if they were not,
  * stand in it unevaluated. */
 void session_forget(ats_session *s);

@@ -50,7 +50,8 @@ ats_status ats_session_open(ats_engine *e, ats_session **out) {
     s->engine = e;
     s->seq = kv_seq_open(e->kv);
     if (e->states) s->state = state_seq_open(e->states);
-    s->logits = xcalloc((size_t)e->model->graph->n_vocab, sizeof *s->logits);
+    s->kept = xcalloc((size_t)e->model->graph->n_vocab, sizeof *s->kept);
+    s->logits = s->kept;
     e->n_sessions++;
     s->next = e->sessions;
     e->sessions = s;
@@ -67,7 +68,7 @@ void ats_session_close(ats_session *s) {
     kv_seq_close(s->seq);
     state_seq_close(s->state);
     s->engine->n_sessions--;
-    free(s->logits);
+    free(s->kept);
     free(s);
 }
 
@@ -179,6 +180,23 @@ void session_copy_pages(ats_engine *e) {
     kv_copies_done(e->kv);
 }
 
+void session_keep_logits(ats_engine *e) {
+    for (ats_session *s = e->sessions; s; s = s->next) {
+        if (!s->has_logits || s->logits == s->kept) continue;
+        memcpy(s->kept, s->logits, (size_t)e->model->graph->n_vocab * sizeof *s->kept);
+        s->logits = s->kept;
+    }
+}
+
+/* Those of the round get new ones where the old ones stand, if they have any, or lose them. */
+static void keep_others_logits(struct eval *v, const struct round *round) {
+    for (int i = 0; i < round->n_runs; i++) {
+        ats_session *s = v->runs[v->e->round->pending[i].run].session;
+        s->has_logits = s->has_logits && s->logits == s->kept;
+    }
+    session_keep_logits(v->e);
+}
+
 static void roll_back(struct eval *v, const struct round *round) {
     for (int i = 0; i < round->n_runs; i++) {
         const struct pending *p = &v->e->round->pending[i];
@@ -201,10 +219,9 @@ static void take_results(struct eval *v, const struct round *round, const float 
         v->done[p->run] += (size_t)p->n_tokens;
         if (run->session->state) state_commit(run->session->state);
         run->session->has_logits = p->n_rows > 0;
-        if (p->n_rows)
-            memcpy(run->session->logits, rows + (size_t)(p->n_rows - 1) * width,
-                   width * sizeof *out);
+        if (p->n_rows) run->session->logits = rows + (size_t)(p->n_rows - 1) * width;
     }
+    if (v->e->devices[0]->slow_homes) session_keep_logits(v->e); /* and the exchange likewise */
 }
 
 static bool is_decode(const struct eval *v) {
@@ -234,6 +251,7 @@ static ats_status run_round(struct eval *v) {
     const float *logits = NULL;
     if (status == ATS_OK) {
         session_copy_pages(e);
+        keep_others_logits(v, &round);
         executor_ns = clock_ns();
         status = executor_run(e->executor, &round, &logits);
         executor_ns = clock_ns() - executor_ns;

@@ -28,6 +28,7 @@ ats_status engine_switch(ats_engine *e, struct arena *arena, struct plan *plan,
     const struct switch_use use = {page_is_used, state_is_used, e};
     REQUIRE(e->executor);
     session_copy_pages(e);
+    session_keep_logits(e);
     ats_status status = executor_switch(&e->executor, plan, &e->executor_options, &use, report);
     if (!e->executor) return give_up(e, status);
     if (status != ATS_OK) return status;

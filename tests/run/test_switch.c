@@ -275,6 +275,37 @@ static void what_is_lost_is_evaluated_again(void **state) {
 }
 #endif
 
+/* Logits stand where the round left them until something else needs the place. */
+static void logits_stay_until_their_session_goes_on(void **state) {
+    (void)state;
+    static const int32_t ids[3] = {11, 48, 85};
+    char path[512];
+    for (size_t i = 0; i < COUNT_OF(device_lists); i++) {
+        if (!model_path(path, sizeof path, models[0])) skip();
+        ats_engine *e = open_engine(path, device_lists[i], 3);
+        size_t bytes = (size_t)agree_vocab(e) * sizeof(float);
+        float *before = malloc(bytes);
+        ats_session *s[2];
+        struct switch_report report;
+        for (int j = 0; j < 2; j++)
+            TEST_OK(ats_session_open(e, &s[j]));
+        ats_run first = {s[0], ids, 3, ATS_WANT_LAST, NULL},
+                other = {s[1], ids, 2, ATS_WANT_LAST, NULL};
+        TEST_OK(ats_eval(e, &first, 1));
+        memcpy(before, ats_session_logits(s[0]), bytes);
+        TEST_OK(ats_eval(e, &other, 1));
+        assert_memory_equal(ats_session_logits(s[0]), before, bytes);
+        assert_memory_not_equal(ats_session_logits(s[1]), before, bytes);
+        memcpy(before, ats_session_logits(s[1]), bytes);
+        TEST_OK(switch_to_random(e, 4, &report));
+        assert_memory_equal(ats_session_logits(s[1]), before, bytes);
+        for (int j = 0; j < 2; j++)
+            ats_session_close(s[j]);
+        ats_engine_close(e);
+        free(before);
+    }
+}
+
 int main(void) {
 #ifdef SWITCH_ON_VULKAN
     if (!agree_has_vulkan()) return 77;
@@ -284,6 +315,7 @@ int main(void) {
         cmocka_unit_test(only_what_moves_is_loaded),
         cmocka_unit_test(homes_of_streamed_weights_stay),
         cmocka_unit_test(without_memory_the_old_plan_stays),
+        cmocka_unit_test(logits_stay_until_their_session_goes_on),
 #ifndef SWITCH_ON_VULKAN
         cmocka_unit_test(what_is_lost_is_evaluated_again),
 #endif

@@ -97,7 +97,8 @@ static size_t lay_out(const struct vulkan *v, const struct round *r, int32_t *ou
         for (int c = 0; c < v->limits.n_kv_classes; c++, at += pages) {
             if (at + pages > v->cap_words) return 0;
             for (int j = 0; j < run->n_tokens; j++)
-                put(&out[at_pages + c * n + run->token_begin + j], &(int32_t){(int32_t)at}, 1, same);
+                put(&out[at_pages + c * n + run->token_begin + j], &(int32_t){(int32_t)at}, 1,
+                    same);
             put(out + at, run->pages[c], pages, same);
         }
     }
