@@ -119,9 +119,14 @@ ALWAYS_INLINE void packed_scales_16(struct packed_at p, struct wblock *out) {
 }
 
 ALWAYS_INLINE void packed_q3_k(struct packed_at p, struct wblock *out) {
-    for (int s = 0; s < 8; s++)
-        out->w[s] = packed_two_bits(p, 0, 0, s);
-    packed_add_bits(p, 2, 2, out->w);
+    /* Pairs of granules first, in nibbles: of each plane one mask for two of them. */
+    const vi twos = vi_set1(0x33333333), ones = vi_set1(0x44444444), bits = packed_codes(p, 2);
+    for (int i = 0; i < 4; i++) {
+        const vi two = vi_and(vi_move(packed_codes(p, i % 2), i / 2 * -2), twos);
+        const vi pair = vi_or(two, vi_and(vi_move(bits, 2 - i), ones));
+        out->w[i] = low_nibbles(pair);
+        out->w[4 + i] = high_nibbles(pair);
+    }
     packed_scales_16(p, out);
 }
 
