@@ -5,6 +5,7 @@
 /* Below this nothing is left of an activity: rounding, not work. */
 #define NOTHING_S  1e-15
 #define MAX_ROUNDS 32
+#define MAX_SWING  1.5 /* of the limit: what one of rounds that do not settle may take */
 #define NOT_YET    (-1.0)
 #define SAME       1e-8 /* of a round: two states are one */
 
@@ -276,7 +277,7 @@ void timeline_periodic(const struct timeline_item *items, int n, const struct ti
     *result = (struct timeline_result){.round_s = HUGE_VAL};
     if (bound_s > limit_s) return;
     for (int i = 0; i < MAX_ROUNDS; i++) {
-        timeline_round(items, n, m, &state, limit_s, result, spans);
+        timeline_round(items, n, m, &state, MAX_SWING * limit_s, result, spans);
         n_events += result->n_events;
         if (!(result->round_s < HUGE_VAL)) break;
         bool same = result->state.n_ahead == state.n_ahead &&

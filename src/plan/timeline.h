@@ -78,6 +78,7 @@ void timeline_round(const struct timeline_item *items, int n, const struct timel
                     struct timeline_result *result, struct timeline_span *spans);
 
 /* A round in the long run: the same again and again, until its state repeats (at most 8 rounds). Of
- * decode, and of the chunks of a prefill. */
+ * decode, and of the chunks of a prefill. Of rounds that swing about a mean, the mean; it gives up
+ * where one takes more than half as long again as limit_s, so round_s may come out above that. */
 void timeline_periodic(const struct timeline_item *items, int n, const struct timeline_machine *m,
                        double limit_s, struct timeline_result *result, struct timeline_span *spans);

@@ -8,7 +8,7 @@
 
 /* Events of the timeline that single flips may cost: a few milliseconds. Small problems end before.
  */
-#define MAX_EVENTS   120000
+#define MAX_EVENTS   80000
 #define N_SHARES     8    /* shares tried: eighths */
 #define GAIN         1e-6 /* of a round: less is no gain */
 #define N_NEAR       12   /* items that one is paired with */

@@ -100,7 +100,6 @@ static double solve_and_compare(const struct transfer_problem *p) {
     return s.result.round_s / best_s;
 }
 
-/* Of 1440 rounds in a row four were 3.1 to 5.4% off: the search does not enumerate. */
 static void within_three_percent_of_brute_force(void **state) {
     (void)state;
     struct rng rng;
@@ -111,21 +110,17 @@ static void within_three_percent_of_brute_force(void **state) {
         for (int way = 0; way < 4; way++) {
             bool contention = way & 1, periodic = way >> 1;
             double worst = 1;
-            int n_off = 0;
             for (int trial = 0; trial < n_trials; trial++) {
                 struct transfer_item items[N];
                 random_items(&rng, mode, trial % 2 ? 0.3 : 0.6, items, N, MAX_HOST);
                 struct transfer_problem p =
                     problem_of(items, N, slots[trial % 3], contention, periodic);
-                double ratio = solve_and_compare(&p);
-                worst = fmax(worst, ratio);
-                n_off += ratio > 1.03;
+                worst = fmax(worst, solve_and_compare(&p));
             }
             print_message("%s%s%s: at most %.4f of brute force\n", mode ? "prefill" : "decode",
                           contention ? ", hindering each other" : "", periodic ? ", in a row" : "",
                           worst);
-            assert_true(worst <= (periodic ? 1.06 : 1.03));
-            assert_true(n_off * 50 <= n_trials);
+            assert_true(worst <= 1.03);
         }
 }
 
