@@ -11,3 +11,15 @@
 #ifndef TEST_SANITIZED
 #define TEST_SANITIZED 0
 #endif
+
+/* Under the thread sanitizer what differs in numbers alone is met less often still. */
+#if defined(__SANITIZE_THREAD__)
+#define TEST_THREADS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TEST_THREADS_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_THREADS_SANITIZED
+#define TEST_THREADS_SANITIZED 0
+#endif

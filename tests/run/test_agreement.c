@@ -41,6 +41,12 @@ static bool in_all_ways(int i) {
     return !TEST_SANITIZED || i % 8 == 0;
 }
 
+/* Under a sanitizer some of each kind: dense, experts, recurrent; the threads are the same for all.
+ */
+static bool is_one_of_some(int i) {
+    return !TEST_SANITIZED || i % 3 == 0;
+}
+
 struct oracle {
     char model[512];
     json_t *ref;
@@ -118,6 +124,7 @@ static void logits_equal_the_oracles(void **state) {
     (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct oracle o;
+        if (TEST_THREADS_SANITIZED && !is_one_of_some(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
         ats_options options = agree_options(o.model);
         ats_engine *e = agree_open(&options);
@@ -143,7 +150,7 @@ static void every_kernel_set_equals_the_oracles(void **state) {
     backend_cpu_info(&cpu);
     for (int i = 0; i < N_CASES; i++) {
         struct oracle o;
-        if (!in_all_ways(i)) continue;
+        if (!in_all_ways(i) || (TEST_THREADS_SANITIZED && i > 0)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
         for (size_t j = 0; j < sizeof isas / sizeof *isas; j++) {
             unsigned mask;
@@ -166,6 +173,7 @@ static void bits_depend_on_the_tokens_only(void **state) {
     (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct oracle o;
+        if (!is_one_of_some(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
         ats_options options = agree_options(o.model);
         options.math = ATS_MATH_DEFAULT;
@@ -229,6 +237,7 @@ static void sequences_in_a_round_do_not_meet(void **state) {
     (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct oracle o;
+        if (!is_one_of_some(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
         ats_options options = agree_options(o.model);
         options.n_seqs = 3;

@@ -407,16 +407,22 @@ static void wrong_profiles_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_the_cpu),
+        cmocka_unit_test(prompts_of_two_programs_have_the_same_logits),
+    };
+    const struct CMUnitTest plans[] = {
+        /* these only plan, which starts no thread */
         cmocka_unit_test(more_memory_is_used_and_never_exceeded),
         cmocka_unit_test(states_are_counted_as_they_are_reserved),
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
-        cmocka_unit_test(logits_are_those_of_the_cpu),
         cmocka_unit_test(prompts_may_have_a_program_of_their_own),
-        cmocka_unit_test(prompts_of_two_programs_have_the_same_logits),
         cmocka_unit_test(two_programs_are_kept_in_a_file),
         cmocka_unit_test(a_plan_by_hand_that_streams_is_judged),
         cmocka_unit_test(wrong_profiles_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    int n_failed = cmocka_run_group_tests_name("rounds", tests, setup, teardown);
+    if (!TEST_THREADS_SANITIZED)
+        n_failed += cmocka_run_group_tests_name("plans", plans, setup, teardown);
+    return n_failed;
 }

@@ -606,7 +606,7 @@ static void endless_words_need_no_stack(void **state) {
     static const char *const units[] = {
         "a",  "A", " ", ".", "\n", "7", "\xCC\x81", "\xF0\x9F\x99\x82", "<", "\xE6\xBC\xA2",
         "'s", "aA"};
-    const size_t n_bytes = 200000;
+    const size_t n_bytes = TEST_SANITIZED ? 50000 : 200000;
     char *text = malloc(n_bytes);
     pthread_attr_t attr;
     assert_int_equal(pthread_attr_init(&attr), 0);
