@@ -133,7 +133,7 @@ static void fit_pair(const struct choosing *c, const struct decide_options *o,
             *best = pair;
             break;
         }
-        pair.bytes -= pair.needed - c->budget;
+        pair.bytes = min_i64(pair.bytes, pair.counted) - (pair.needed - c->budget);
     }
     error_clear();
     best->arena = pair.arena; /* of both */
