@@ -393,9 +393,11 @@ static void take_given(struct arena *arena, const struct items *items, const str
     for (int k = 0; k < N_TRANSFER_RULES; k++)
         out->transfer.proposed_s[k] = HUGE_VAL;
     for (int i = 0; i < c.n; i++) {
-        double share = o->given[c.entries[i].first].share;
-        if (share > 0 && c.out[i].n_units > 0)
-            out->transfer.units[i] = max_int(1, (int)(share * c.out[i].n_units + 0.5));
+        const struct schedule_given *given = &o->given[c.entries[i].first];
+        int n = c.out[i].n_units, units = max_int(1, (int)(given->share * n + 0.5));
+        if (given->share <= 0 || n == 0) continue;
+        out->transfer.units[i] = units;
+        if (given->n_lots > 0) c.out[i].n_pieces = given->n_lots * n / units; /* transfer_apply */
     }
     transfer_evaluate(arena, &out->problem, out->transfer.units, &out->transfer.result, NULL);
     sum_up(&c, out);

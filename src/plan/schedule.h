@@ -17,6 +17,7 @@ enum { PLAN_ROW_GROUP = 16 };
 struct schedule_given {
     double share; /* in units that its block has in common; or all of it */
     int lot;      /* plan.h, of the first part */
+    int n_lots;   /* that it comes in; 0: the plan leaves that to the program */
 };
 
 struct schedule_options {

@@ -8,17 +8,21 @@
 /* An item's axis: what stays on the GPU, what is streamed to it, all. */
 struct extent {
     int64_t stays, comes, length;
-    int lot;
+    int lot, n_lots;
 };
 
 static struct extent extent_of(const struct plan *plan, int op, int gpu) {
     struct extent x = {0};
+    int last = 0;
     for (int k = plan->first[op]; k < plan->first[op + 1]; k++) {
         const struct plan_part *p = &plan->parts[k];
         x.length = p->end;
         if (p->device != gpu) continue;
         *(p->streamed ? &x.comes : &x.stays) += p->end - p->begin;
-        if (p->streamed && x.lot == 0) x.lot = p->lot;
+        if (!p->streamed) continue;
+        if (x.lot == 0) x.lot = p->lot;
+        x.n_lots += p->lot != last;
+        last = p->lot;
     }
     return x;
 }
@@ -63,6 +67,7 @@ static ats_status read_one(struct arena *arena, const struct items *items, const
         struct extent x = extent_of(plan, items->items[i].op, gpu);
         if (x.comes > 0) given[i].share = (double)x.comes / (double)(x.length - x.stays);
         given[i].lot = x.lot;
+        given[i].n_lots = x.n_lots;
     }
     for (int i = 0; i < items->n_items; i++)
         TRY(check_share(items, plan, i, given));
