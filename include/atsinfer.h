@@ -351,8 +351,8 @@ ATS_API ATS_MUST_CHECK ats_status ats_eval(ats_engine *engine, ats_run *runs, in
  * may be NULL. */
 ATS_API ATS_MUST_CHECK ats_status ats_session_set(ats_session *session, const int32_t *tokens,
                                                   size_t n, size_t *n_reused);
-/* Logits after the last evaluated token (n_vocab), NULL if there are none; borrowed until the engine
- * next evaluates or plans, whichever session that is for. */
+/* Logits after the last evaluated token (n_vocab), NULL if there are none; borrowed until the
+ * engine next evaluates or plans, whichever session that is for. */
 ATS_API const float *ats_session_logits(const ats_session *session);
 
 /* --------------------------------------------------------------------------------- generation */
