@@ -18,14 +18,11 @@ layout(std430, set = 0, binding = 2) readonly buffer In {
     uint x[]; /* a line: codes, then a float a block, then two 16-bit sums a block */
 };
 #ifdef TWO_ROWS
-#extension GL_EXT_control_flow_attributes : require
-#define KEEP_LOOP [[dont_unroll]] /* compiling takes long there, too */
 layout(std430, set = 0, binding = 2) readonly buffer InPairs {
     uint64_t x_pairs[];
 };
 uvec2 two_inputs(int at) { return unpackUint2x32(x_pairs[at >> 1]); }
 #else
-#define KEEP_LOOP
 uvec2 two_inputs(int at) { return uvec2(x[at], x[at + 1]); }
 #endif
 
@@ -45,18 +42,19 @@ void main() {
         for (int t = 0; t < TILE; t++)
             for (int i = 0; i < LANE_ROWS; i++)
                 sum[t][i] = ivec2(0);
-        KEEP_LOOP for (int g = 0; g < 8; g += 2) {
-            uint first[LANE_ROWS], second[LANE_ROWS];
-            codes(group + b * CODE_WORDS + r, g, first);
-            codes(group + b * CODE_WORDS + r, g + 1, second);
-            for (int t = 0; t < TILE; t++) {
-                uvec2 in2 = two_inputs(line[t] + 8 * b + g);
-                for (int i = 0; i < LANE_ROWS; i++) {
-                    int products = dot4(first[i], in2.x) + dot4(second[i], in2.y);
-                    sum[t][i] += g < 4 ? ivec2(products, 0) : ivec2(0, products);
+        for (int g = 0; g < 4; g += 2) /* and g + 4, whose codes may stand in the same words */
+            for (int h = 0; h < 2; h++) {
+                uint first[LANE_ROWS], second[LANE_ROWS];
+                codes(group + b * CODE_WORDS + r, g + 4 * h, first);
+                codes(group + b * CODE_WORDS + r, g + 4 * h + 1, second);
+                for (int t = 0; t < TILE; t++) {
+                    uvec2 in2 = two_inputs(line[t] + 8 * b + g + 4 * h);
+                    for (int i = 0; i < LANE_ROWS; i++) {
+                        int products = dot4(first[i], in2.x) + dot4(second[i], in2.y);
+                        sum[t][i] += h == 0 ? ivec2(products, 0) : ivec2(0, products);
+                    }
                 }
             }
-        }
         for (int t = 0; t < TILE; t++) {
             int at = line[t] + 8 * n_blocks + b;
             float in_scale = uintBitsToFloat(x[at]);
