@@ -15,6 +15,12 @@ ats_options agree_options(const char *model_path) {
     return o;
 }
 
+ats_options agree_llama(void) {
+    static char path[512];
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    return agree_options(path);
+}
+
 ats_engine *agree_open(const ats_options *options) {
     ats_engine *e;
     TEST_OK(ats_engine_open(options, &e));

@@ -7,6 +7,8 @@
 
 /* Options of a comparison: f32 arithmetic and KV, a context of 256, two threads. */
 ats_options agree_options(const char *model_path);
+/* The same of the small llama (a vocabulary of 640); skips the test where oracles are left out. */
+ats_options agree_llama(void);
 ats_engine *agree_open(const ats_options *options);
 int agree_vocab(const ats_engine *e);
 /* False, which is said: there is no Vulkan device to test, or (ATS_SHARED=none) no model for it. */
