@@ -152,8 +152,9 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
         classes[c] = (struct kv_class){.window = g->kv_windows[c], .n_pages = n};
     }
     if (!e->kv) TRY(kv_open(classes, n_classes, o->n_ctx, &e->kv));
-    int n_states = graph_has_state(g) ? state_slots_needed(o->n_seqs) : 0;
-    if (n_states && !e->states) e->states = state_pool_open(n_states);
+    const bool in_place = !o->no_fusion;
+    int n_states = graph_has_state(g) ? state_slots_needed(o->n_seqs, in_place) : 0;
+    if (n_states && !e->states) e->states = state_pool_open(n_states, in_place);
     struct memory_info memory;
     memory_info_read(&memory);
     *out = (struct executor_options){.n_tokens = o->n_batch,

@@ -134,7 +134,7 @@ static ats_status make_items(struct planner *p, const ats_engine *e) {
     *o = items_options_default();
     o->n_ctx = e->options.n_ctx;
     o->n_seqs = e->options.n_seqs;
-    o->n_states = state_slots_needed(o->n_seqs);
+    o->n_states = state_slots_needed(o->n_seqs, !e->options.no_fusion);
     o->n_batch = e->options.n_batch;
     o->kv_k = measure_kv_dtype(e->options.kv_k);
     o->kv_v = measure_kv_dtype(e->options.kv_v);

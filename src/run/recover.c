@@ -59,7 +59,10 @@ static ats_status replay_sessions(ats_engine *e) {
 ats_status engine_recover(ats_engine *e) {
     char why[200];
     snprintf(why, sizeof why, "%s", error_text());
-    if (e->executor && is_cpu_alone(e)) return fail(ATS_DEVICE, "%s", why);
+    if (e->executor && is_cpu_alone(e)) {
+        engine_stop(e); /* the next call begins anew, from the file and the tokens */
+        return fail(ATS_DEVICE, "%s", why);
+    }
     if (e->executor) {
         log_msg(LOG_WARN, "%s; the CPU goes on alone, from the file and the tokens", why);
         e->stats.n_lost_devices++;

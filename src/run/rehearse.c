@@ -169,7 +169,7 @@ static ats_status open_executor(struct rehearsing *r) {
     struct executor_options eo = {.n_tokens = o->n_tokens,
                                   .n_rows = 1,
                                   .n_ctx = o->n_ctx,
-                                  .n_states = graph_has_state(g) ? state_slots_needed(1) : 0,
+                                  .n_states = graph_has_state(g) ? state_slots_needed(1, true) : 0,
                                   .type_k = kv_type_of(o->kv_k),
                                   .type_v = kv_type_of(o->kv_v),
                                   .host_bytes = r->machine.host_bytes};

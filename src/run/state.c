@@ -9,15 +9,19 @@ struct state_pool {
     int n_slots, n_free;
     int32_t *free_slots; /* (n_free) */
     int32_t *refs;       /* (n_slots) */
+    bool in_place;
 };
 
-int state_slots_needed(int n_seqs) {
-    int64_t total = (int64_t)n_seqs * (2 + STATE_SNAPSHOTS); /* before and after a round */
+/* After a round, before it where that is another slot, and what is remembered. A state that is
+ * remembered and goes on is one of these. */
+int state_slots_needed(int n_seqs, bool in_place) {
+    int64_t total = (int64_t)n_seqs * ((in_place ? 1 : 2) + STATE_SNAPSHOTS);
     return total <= INT32_MAX ? (int)total : 0;
 }
 
-struct state_pool *state_pool_open(int n_slots) {
+struct state_pool *state_pool_open(int n_slots, bool in_place) {
     struct state_pool *pool = xcalloc(1, sizeof *pool);
+    pool->in_place = in_place;
     pool->n_slots = pool->n_free = n_slots;
     pool->free_slots = xcalloc((size_t)n_slots, sizeof *pool->free_slots);
     pool->refs = xcalloc((size_t)n_slots, sizeof *pool->refs);
@@ -69,9 +73,11 @@ void state_seq_close(struct state_seq *seq) {
 
 int32_t state_begin(struct state_seq *seq) {
     struct state_pool *pool = seq->pool;
-    REQUIRE(seq->next == STATE_NONE && pool->n_free > 0);
-    seq->next = slot_hold(pool, pool->free_slots[--pool->n_free]);
-    return seq->next;
+    REQUIRE(seq->next == STATE_NONE);
+    bool alone = seq->slot != STATE_NONE && pool->refs[seq->slot] == 1;
+    if (pool->in_place && alone) return seq->next = slot_hold(pool, seq->slot);
+    REQUIRE(pool->n_free > 0);
+    return seq->next = slot_hold(pool, pool->free_slots[--pool->n_free]);
 }
 
 void state_commit(struct state_seq *seq) {

@@ -3,10 +3,11 @@
  * knows no device: a slot is an id, and every recurrent operator indexes its slots with it
  * (backend.h). A state cannot be cut: a sequence goes back to a snapshot or to its beginning.
  *
- * Slots are reference-counted, and a round leaves its state in another slot than the one it began
- * with. So a failed round harms nothing, and a snapshot is a slot that is not given back: no state
- * is ever copied. All slots that can be needed are reserved at open. Called by sessions, by one
- * thread at a time.
+ * Slots are reference-counted, and a snapshot is a slot that is not given back: no state is ever
+ * copied. A round works in place where only its sequence holds the slot, which saves a third of the
+ * memory traffic (a line that is written elsewhere is read first); else, or in a pool that does
+ * nothing in place, it leaves its state in another slot than the one it began with. All slots that
+ * can be needed are reserved at open. Called by sessions, by one thread at a time.
  */
 #pragma once
 
@@ -29,8 +30,8 @@ struct state_seq {
 };
 
 /* What n_seqs sequences may hold at once; 0 if it does not fit an int32. */
-int state_slots_needed(int n_seqs);
-struct state_pool *state_pool_open(int n_slots);
+int state_slots_needed(int n_seqs, bool in_place);
+struct state_pool *state_pool_open(int n_slots, bool in_place);
 void state_pool_close(struct state_pool *pool); /* its sequences are closed; accepts NULL */
 int state_free_slots(const struct state_pool *pool);
 /* Somebody holds it. */
@@ -40,7 +41,9 @@ bool state_slot_is_used(const struct state_pool *pool, int32_t slot);
 struct state_seq *state_seq_open(struct state_pool *pool);
 void state_seq_close(struct state_seq *seq); /* accepts NULL */
 
-/* A slot for the state after the coming round, which ends with one of the two next calls. */
+/* A slot for the state after the coming round, which ends with one of the two next calls. A round
+ * that a device has begun and not ended has spoilt the state if it worked in place: the sequence is
+ * then evaluated again from its tokens, as everything is that a lost device had (recover.c). */
 int32_t state_begin(struct state_seq *seq);
 void state_commit(struct state_seq *seq);
 void state_abort(struct state_seq *seq);

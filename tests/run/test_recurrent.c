@@ -5,61 +5,80 @@
 #include "agree.h"
 
 #include "backend/backend.h"
-#include "model/gguf_write.h"
 #include "run/state.h"
 
 /* ---- slots ---- */
 
-static void round_of(struct state_seq *seq) {
+static bool is_remembered(const struct state_seq *seq) {
+    for (int i = 0; i < seq->n_snapshots; i++)
+        if (seq->snapshots[i].slot == seq->slot) return true;
+    return false;
+}
+
+/* What a round begins with stays as it is where somebody may go back to it, or in_place is off. */
+static void round_in(struct state_seq *seq, bool in_place) {
+    bool stays = seq->slot != STATE_NONE && in_place && !is_remembered(seq);
     int32_t before = seq->slot, next = state_begin(seq);
-    assert_int_not_equal(next, before); /* what a round begins with stays as it is */
+    assert_int_equal(next == before, stays);
     state_commit(seq);
     assert_int_equal(seq->slot, next);
 }
 
-static void slots_suffice_and_come_back(void **state) {
-    (void)state;
-    struct state_pool *pool = state_pool_open(state_slots_needed(2));
+/* Exactly as many slots as there are: the most that two sequences ever hold. */
+static void slots_suffice(bool in_place) {
+    struct state_pool *pool = state_pool_open(state_slots_needed(2, in_place), in_place);
+    int least = INT32_MAX;
     const int n_free = state_free_slots(pool);
     struct state_seq *seqs[2] = {state_seq_open(pool), state_seq_open(pool)};
     for (size_t n = 1; n <= 50; n++)
         for (int i = 0; i < 2; i++) {
-            round_of(seqs[i]);
+            round_in(seqs[i], in_place);
+            state_begin(seqs[i]);
+            least = min_int(least, state_free_slots(pool));
+            state_abort(seqs[i]);
             if (n % 3 == 0) state_remember(seqs[i], n);
         }
+    assert_int_equal(least, in_place ? 0 : 1); /* 1: only one of them was in a round */
     assert_int_equal(seqs[0]->n_snapshots, STATE_SNAPSHOTS);
     assert_int_equal(seqs[0]->snapshots[0].n_tokens, 42);
     state_begin(seqs[0]); /* closed amid a round */
     state_seq_close(seqs[0]), state_seq_close(seqs[1]);
     assert_int_equal(state_free_slots(pool), n_free);
     state_pool_close(pool);
-    assert_int_equal(state_slots_needed(INT32_MAX), 0);
+    assert_int_equal(state_slots_needed(INT32_MAX, in_place), 0);
 }
 
-static void a_failed_round_leaves_the_state(void **state) {
+static void slots_suffice_and_come_back(void **state) {
     (void)state;
-    struct state_pool *pool = state_pool_open(state_slots_needed(1));
-    struct state_seq *seq = state_seq_open(pool);
-    round_of(seq);
-    int32_t slot = seq->slot;
-    int n_free = state_free_slots(pool);
-    state_begin(seq);
-    state_abort(seq);
-    assert_int_equal(seq->slot, slot);
-    assert_int_equal(state_free_slots(pool), n_free);
-    state_seq_close(seq);
-    state_pool_close(pool);
+    slots_suffice(false);
+    slots_suffice(true);
 }
 
-static void rewinding_finds_the_last_snapshot(void **state) {
+static void a_failed_round_leaves_the_slots(void **state) {
     (void)state;
-    struct state_pool *pool = state_pool_open(state_slots_needed(1));
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct state_pool *pool = state_pool_open(state_slots_needed(1, in_place), in_place);
+        struct state_seq *seq = state_seq_open(pool);
+        round_in(seq, in_place);
+        int32_t slot = seq->slot;
+        int n_free = state_free_slots(pool);
+        state_begin(seq);
+        state_abort(seq);
+        assert_int_equal(seq->slot, slot);
+        assert_int_equal(state_free_slots(pool), n_free);
+        state_seq_close(seq);
+        state_pool_close(pool);
+    }
+}
+
+static void rewinding(bool in_place) {
+    struct state_pool *pool = state_pool_open(state_slots_needed(1, in_place), in_place);
     struct state_seq *seq = state_seq_open(pool);
     int32_t at[31] = {0};
     state_remember(seq, 0); /* the beginning needs none */
     assert_int_equal(seq->n_snapshots, 0);
     for (int n = 1; n <= 30; n++) {
-        round_of(seq);
+        round_in(seq, in_place);
         at[n] = seq->slot;
         if (n % 10 != 0) continue;
         state_remember(seq, (size_t)n);
@@ -75,6 +94,12 @@ static void rewinding_finds_the_last_snapshot(void **state) {
     assert_int_equal(seq->n_snapshots, 0);
     state_seq_close(seq);
     state_pool_close(pool);
+}
+
+static void rewinding_finds_the_last_snapshot(void **state) {
+    (void)state;
+    rewinding(false);
+    rewinding(true);
 }
 
 /* ---- sessions ---- */
@@ -224,7 +249,7 @@ static void sessions_do_not_share_their_snapshots(void **state) {
     live_close(&l);
 }
 
-/* Slots for two sessions, before and after a round and remembered. */
+/* Slots for two sessions, after a round (the one before it is the same) and remembered. */
 static void state_is_counted(void **state) {
     (void)state;
     struct live l;
@@ -232,7 +257,7 @@ static void state_is_counted(void **state) {
     ats_stats stats;
     ats_engine_stats(l.e, &stats);
     const uint64_t layer = 4 * 128 * 128 + 3 * 1024; /* heads, convolution */
-    const uint64_t state_bytes = 3 * layer * 4 * 2 * (2 + STATE_SNAPSHOTS);
+    const uint64_t state_bytes = 3 * layer * 4 * 2 * (1 + STATE_SNAPSHOTS);
     const uint64_t kv_bytes = 2 * 256 * 64 * 2 * 4; /* one layer of one head, F32 */
     assert_int_equal(stats.kv_bytes, state_bytes + kv_bytes);
     live_close(&l);
@@ -301,7 +326,7 @@ int main(int argc, char **argv) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_suffice_and_come_back),
-        cmocka_unit_test(a_failed_round_leaves_the_state),
+        cmocka_unit_test(a_failed_round_leaves_the_slots),
         cmocka_unit_test(rewinding_finds_the_last_snapshot),
         cmocka_unit_test(going_back_changes_no_bit),
         cmocka_unit_test(a_new_prompt_reuses_what_snapshots_allow),
