@@ -26,8 +26,9 @@
 #define EXPERT_RUN         128 /* of which this many meet an expert's rows at a time */
 #define EXPERT_ROWS        64  /* rows a thread takes at a time in large rounds */
 #define ROUTE_ALONE        256 /* scores up to which every thread chooses for itself */
+#define CONV_SHARE         64  /* columns that a thread takes at least */
 #define DELTA_TOKENS       128 /* whose gates are computed at a time */
-#define MAX_PRODUCTS       3
+#define MAX_PRODUCTS       6
 #define MAX_ROPES          8 /* different rotary embeddings in one segment */
 
 struct backend_weight {
@@ -69,6 +70,7 @@ enum phase_kind {
 struct phase {
     enum phase_kind kind;
     bool barrier; /* before it */
+    int spare; /* rounds of one token have none if the number of threads divides this; 0: all do */
     const struct step *step;
     struct products products;
     const struct step *route; /* EXPERTS: the choice, if it is made here, or NULL */
@@ -195,6 +197,8 @@ struct fetch {
 };
 void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
                      int matrix, int begin, int end);
+/* The same of plain memory. */
+void cpu_fetch_memory(struct fetch *f, const struct cpu *c, const void *memory, size_t bytes);
 /* Asks for the next FETCH_STEP bytes; false when all is asked for. A pool_idle_fn. */
 bool cpu_fetch_step(void *fetch);
 /* For the products of `now` to ask for on their way (matmul_packed_q8_fn): where the rows of `then`
@@ -257,3 +261,6 @@ ats_status cpu_state_read(struct backend *b, struct backend_state *s, int slot, 
 ats_status cpu_state_write(struct backend *b, struct backend_state *s, int slot, const float *in);
 void cpu_run_conv(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 void cpu_run_delta(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
+/* The state that the thread will read first in the phase; nothing in large rounds. */
+void cpu_delta_fetch(const struct cpu_run *r, const struct phase *p, int thread, int n_threads,
+                     struct fetch *out);

@@ -160,12 +160,21 @@ static void run_step(const struct cpu_run *r, const struct step *s, int thread, 
     }
 }
 
-/* A barrier; meanwhile the phase's weights are asked for. */
+/* A barrier; meanwhile what is read next is asked for: weights, or a state behind light phases. */
 static void wait_for_others(const struct cpu_run *r, const struct phase *p, int thread,
                             int n_threads) {
+    const struct phase *end = r->segment->phases + r->segment->n_phases;
     struct fetch fetch = {0};
+    while (end - p > 1 && (p->kind == PHASE_STEP || p->kind == PHASE_CONV))
+        p++;
     if (p->kind == PHASE_PRODUCTS) cpu_products_fetch(r, p, thread, n_threads, &fetch);
+    if (p->kind == PHASE_DELTA) cpu_delta_fetch(r, p, thread, n_threads, &fetch);
     thread_pool_barrier_idle(r->cpu->pool, cpu_fetch_step, &fetch);
+}
+
+static bool must_wait(const struct cpu_run *r, const struct phase *p, int n_threads) {
+    bool spared = r->round->n_tokens == 1 && p->spare && p->spare % n_threads == 0;
+    return p->barrier && !spared;
 }
 
 static void run_phases(void *arg, int thread, int n_threads) {
@@ -174,7 +183,7 @@ static void run_phases(void *arg, int thread, int n_threads) {
     for (size_t i = 0; i < r->segment->n_phases; i++) {
         const struct phase *p = &r->segment->phases[i];
         if (p->kind == PHASE_ATTN_MERGE && !cpu_attn_must_merge(r->round)) continue;
-        if (p->barrier) wait_for_others(r, p, thread, n_threads);
+        if (must_wait(r, p, n_threads)) wait_for_others(r, p, thread, n_threads);
         if (r->round->n_tokens <= SMALL_LINES && end - p > 1) cpu_fetch_phase(r->cpu, p + 1);
         switch (p->kind) {
         case PHASE_ROPE_TABLE:

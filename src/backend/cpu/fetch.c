@@ -20,6 +20,12 @@ void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_
     f->left = FETCH_LIMIT;
 }
 
+void cpu_fetch_memory(struct fetch *f, const struct cpu *c, const void *memory, size_t bytes) {
+    *f = (struct fetch){0};
+    if (bytes == 0 || c->options.no_fusion) return;
+    *f = (struct fetch){.next = memory, .group_bytes = bytes, .n_groups = 1, .left = FETCH_LIMIT};
+}
+
 static void fetch_lines(const uint8_t *p, size_t bytes) {
     for (size_t at = 0; at < bytes; at += 64)
         __builtin_prefetch(p + at, 0, 2);

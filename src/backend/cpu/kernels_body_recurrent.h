@@ -8,15 +8,25 @@
 
 #define CONV_COLUMNS 64 /* at a time: their filters stand on the stack, tap by tap */
 
+/* Filters of n columns, tap by tap; where both numbers are constants, by whole vectors. */
+ALWAYS_INLINE void filters_by_tap(const float *filters, int n_taps, int n,
+                                  float w[][CONV_COLUMNS]) {
+    for (int c = 0; c < n; c++)
+        for (int j = 0; j < n_taps; j++)
+            w[j][c] = filters[c * n_taps + j];
+}
+
 static void conv(const struct conv_rows *r, const float *filters, int n_taps, int n_columns,
                  int n_tokens, bool silu, float *out, int64_t out_stride) {
     static const float zeros[CONV_COLUMNS];
     float w[CONV_MAX_TAPS][CONV_COLUMNS];
     for (int c0 = 0; c0 < n_columns; c0 += CONV_COLUMNS) {
         const int n = min_int(CONV_COLUMNS, n_columns - c0);
-        for (int c = 0; c < n; c++)
-            for (int j = 0; j < n_taps; j++)
-                w[j][c] = filters[(int64_t)(c0 + c) * n_taps + j];
+        const float *from = filters + (int64_t)c0 * n_taps;
+        if (n_taps == 4 && n == CONV_COLUMNS)
+            filters_by_tap(from, 4, CONV_COLUMNS, w);
+        else
+            filters_by_tap(from, n_taps, n, w);
         for (int t = 0; t < n_tokens; t++) {
             const float *row[CONV_MAX_TAPS];
             for (int j = 0; j < n_taps; j++)

@@ -7,10 +7,11 @@
 #include "backend/fold.h"
 
 /* How a phase shares a span out: items are `columns` wide, from column `begin` on, line by line
- * (exec.c, run_step). Phases of the same cut touch what stands there by the same threads. */
+ * (exec.c, run_step) or through all lines (recurrent.c). Phases of the same cut touch what stands
+ * there by the same threads. */
 struct cut {
     int columns, begin, end; /* columns 0: in no such way */
-    bool rows;
+    bool rows, all_lines;
 };
 
 /* Memory touched since the last barrier. Beside the two spaces: things of the backend's own. */
@@ -56,36 +57,71 @@ static void touch_step(struct builder *b, const struct step *s) {
     touch_span(b, &s->out, s->rows, true);
 }
 
-/* The same of a light step whose every item reads, of each input, just its own place. */
-static void touch_items(struct builder *b, const struct step *s) {
-    struct cut cut = {cpu_item_columns(s), s->begin, s->end, s->rows};
-    for (int i = 0; i < s->n_in; i++)
-        touch_cut(b, &s->in[i], s->in_rows, false, cut);
-    touch_cut(b, &s->out, s->rows, true, cut);
-}
-
+/* Does every item read, of each input, just its own place? */
 static bool has_own_items(const struct step *s) {
     if (s->kind != STEP_OP) return s->rows == s->in_rows;
-    return step_is(s, OP_NORM) || step_is(s, OP_ROPE) ||
+    return step_is(s, OP_NORM) || step_is(s, OP_ROPE) || step_is(s, OP_CONV) ||
            (step_is(s, OP_GATED) && !s->op->p.gated.one_gate);
 }
 
-/* Each thread meets only itself there. */
-static bool same_items(const struct touch *x, const struct touch *y) {
-    return x->cut.columns > 0 && x->cut.columns == y->cut.columns && x->cut.begin == y->cut.begin &&
+/* The same of a light or recurrent step, whose items are written by the thread that has them. */
+static void touch_items(struct builder *b, const struct step *s) {
+    const int columns = step_is(s, OP_CONV)    ? CONV_SHARE
+                        : step_is(s, OP_DELTA) ? DELTA_BLOCK
+                                               : cpu_item_columns(s);
+    const bool all_lines = step_is(s, OP_CONV) || step_is(s, OP_DELTA);
+    const struct cut cut = {columns, s->begin, s->end, s->rows, all_lines};
+    for (int i = 0; i < s->n_in; i++)
+        touch_cut(b, &s->in[i], s->in_rows, false, has_own_items(s) ? cut : (struct cut){0});
+    touch_cut(b, &s->out, s->rows, true, cut);
+}
+
+static bool same_columns(const struct touch *x, const struct touch *y) {
+    return x->cut.columns > 0 && y->cut.columns > 0 && x->cut.begin == y->cut.begin &&
            x->cut.end == y->cut.end && x->cut.rows == y->cut.rows && x->begin == y->begin &&
            x->stride == y->stride && x->first == y->first;
 }
 
-static bool conflict(const struct builder *b) {
+/* 0: the last one is smaller. */
+static int count_items(const struct cut *c) {
+    return (c->end - c->begin) % c->columns == 0 ? (c->end - c->begin) / c->columns : 0;
+}
+
+static int common_divisor(int a, int b) {
+    while (b) {
+        int rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Each thread meets only itself where both are cut alike. Where items are of another width, it
+ * still does in rounds of one token if the number of threads divides both numbers of items, for its
+ * share is then the same columns. Returns what that number must divide: 0 where nothing helps, -1
+ * where nothing must be waited for. */
+static int meet(const struct touch *x, const struct touch *y) {
+    if (x->space != y->space || !(x->write || y->write) || x->begin >= y->end || y->begin >= x->end)
+        return -1;
+    if (!same_columns(x, y)) return 0;
+    if (x->cut.columns == y->cut.columns && x->cut.all_lines == y->cut.all_lines) return -1;
+    int n = count_items(&x->cut), m = count_items(&y->cut);
+    return n && m ? common_divisor(n, m) : 0;
+}
+
+/* Is a barrier needed before what is touched now? *spare: as phase.spare. */
+static bool conflict(const struct builder *b, int *spare) {
+    bool found = false;
+    *spare = 0;
     for (size_t i = 0; i < b->n_now; i++)
         for (size_t j = 0; j < b->n_touched; j++) {
-            const struct touch *x = &b->now[i], *y = &b->touched[j];
-            if (x->space == y->space && (x->write || y->write) && x->begin < y->end &&
-                y->begin < x->end && !same_items(x, y))
-                return true;
+            int divisor = meet(&b->now[i], &b->touched[j]);
+            if (divisor < 0) continue;
+            *spare = divisor ? common_divisor(divisor, *spare) : 0;
+            if (!divisor) return true;
+            found = true;
         }
-    return false;
+    return found;
 }
 
 /* Adds a phase whose memory stands in `now`. */
@@ -93,9 +129,9 @@ static struct phase *add_phase(struct builder *b, enum phase_kind kind, const st
     struct backend_segment *s = b->s;
     GROW(s->phases, s->n_phases, s->cap_phases, 1);
     struct phase *p = &s->phases[s->n_phases++];
-    *p = (struct phase){
-        .kind = kind, .step = step, .barrier = conflict(b), .counter = s->n_counters++};
-    if (p->barrier) b->n_touched = 0;
+    *p = (struct phase){.kind = kind, .step = step, .counter = s->n_counters++};
+    p->barrier = conflict(b, &p->spare);
+    if (p->barrier && !p->spare) b->n_touched = 0;
     GROW(b->touched, b->n_touched, b->cap_touched, b->n_now);
     memcpy(b->touched + b->n_touched, b->now, b->n_now * sizeof *b->now);
     b->n_touched += b->n_now;
@@ -207,7 +243,7 @@ static void touch_ranges(struct builder *b, const struct step *s) {
 
 static void add_attention(struct builder *b, const struct step *s) {
     const int dim = s->op->p.attention.head_dim;
-    const struct cut cut = {dim, s->head_begin * dim, s->head_end * dim, false};
+    const struct cut cut = {dim, s->head_begin * dim, s->head_end * dim, false, false};
     for (int i = 1; i < 3; i++) /* as a rotary embedding is shared out */
         touch_cut(b, &s->in[i], false, false, cut);
     touch(b, OWN_KV, 0, 1, true);
@@ -267,7 +303,7 @@ static int add_steps(struct builder *b, const struct step *steps, int n_steps) {
     if (step_is(steps, OP_CONV)) kind = PHASE_CONV;
     if (step_is(steps, OP_DELTA)) kind = PHASE_DELTA;
     if (step_is(steps, OP_ROPE)) touch(b, OWN_ROPE, 0, 1, false);
-    if (fuse && has_own_items(steps))
+    if (fuse)
         touch_items(b, steps);
     else
         touch_step(b, steps);

@@ -62,8 +62,6 @@ static float *slot_at(const struct step *s, int32_t slot) {
 
 /* ---- convolution ---- */
 
-#define CONV_SHARE 64 /* columns that a thread takes at least */
-
 /* The last n_taps - 1 inputs of columns [begin, end), counted from the step's first, move into
  * state_out; ascending, since it may be state_in. */
 static void conv_keep(const struct cpu_run *r, const struct step *s, const struct round_run *run,
@@ -170,13 +168,17 @@ static void delta_head(const struct cpu_run *r, const struct step *s, const stru
 }
 
 /* Blocks of columns, head by head and run by run, are one row of equal work. */
+static void share_blocks(const struct step *s, int thread, int n_threads, int *begin, int *end) {
+    const int per_head = s->op->p.delta.dim_v / DELTA_BLOCK;
+    split_range((s->head_end - s->head_begin) * per_head, 1, thread, n_threads, begin, end);
+}
+
 void cpu_run_delta(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
     const struct step *s = p->step;
     const int per_head = s->op->p.delta.dim_v / DELTA_BLOCK;
-    const int n_blocks = (s->head_end - s->head_begin) * per_head;
     for (int i = 0; i < r->round->n_runs; i++) {
         int begin, end;
-        split_range(n_blocks, 1, thread, n_threads, &begin, &end);
+        share_blocks(s, thread, n_threads, &begin, &end);
         while (begin < end) {
             const int first = begin % per_head, n = min_int(per_head - first, end - begin);
             delta_head(r, s, &r->round->runs[i], s->head_begin + begin / per_head, first, first + n,
@@ -184,4 +186,16 @@ void cpu_run_delta(struct cpu_run *r, const struct phase *p, int thread, int n_t
             begin += n;
         }
     }
+}
+
+void cpu_delta_fetch(const struct cpu_run *r, const struct phase *p, int thread, int n_threads,
+                     struct fetch *out) {
+    const struct step *s = p->step;
+    const float *in = slot_at(s, r->round->runs[0].state_in);
+    const int64_t block = (int64_t)s->op->p.delta.dim_k * DELTA_BLOCK;
+    int begin, end;
+    *out = (struct fetch){0};
+    if (!in || r->round->n_tokens > SMALL_LINES) return;
+    share_blocks(s, thread, n_threads, &begin, &end);
+    cpu_fetch_memory(out, r->cpu, in + begin * block, (size_t)((end - begin) * block) * sizeof *in);
 }
