@@ -40,10 +40,8 @@ void ats_sampling_default(const ats_engine *e, ats_sampling *out) {
     file_int(g, "general.sampling.mirostat", &own.mirostat);
     file_float(g, "general.sampling.mirostat_tau", &own.mirostat_tau);
     file_float(g, "general.sampling.mirostat_eta", &own.mirostat_eta);
-    if (sampler_check(&own, tokenizer_n_tokens(e->tokenizer)) == ATS_OK)
-        *out = own;
-    else
-        error_clear();
+    if (sampler_check(&own, tokenizer_n_tokens(e->tokenizer)) == ATS_OK) *out = own;
+    error_clear(); /* of keys of another type, too */
 }
 
 /* ---- samplers ---- */

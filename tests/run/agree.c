@@ -45,6 +45,24 @@ int agree_vocab(const ats_engine *e) {
     return info.n_vocab;
 }
 
+void agree_copy_with(const char *from, const char *to, agree_put_fn *put, const void *user) {
+    struct gguf *g;
+    struct gguf_writer *w = gguf_writer_open();
+    TEST_OK(gguf_open(from, &g));
+    for (int i = 0; i < g->n_kvs; i++)
+        gguf_put_kv(w, &g->kvs[i]);
+    put(w, user);
+    for (int i = 0; i < g->n_tensors; i++)
+        gguf_put_tensor(w, g->tensors[i].name, g->tensors[i].dtype, g->tensors[i].n_dims,
+                        g->tensors[i].dims);
+    TEST_OK(gguf_writer_begin(w, to));
+    for (int i = 0; i < g->n_tensors; i++)
+        TEST_OK(gguf_writer_data(w, g->tensors[i].data, (size_t)g->tensors[i].n_bytes));
+    TEST_OK(gguf_writer_end(w));
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
 float *agree_feed(ats_engine *e, ats_session *s, const int32_t *ids, size_t n, size_t chunk) {
     size_t width = (size_t)agree_vocab(e);
     float *logits = xcalloc(n * width, sizeof *logits);

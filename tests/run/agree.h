@@ -3,6 +3,7 @@
 #pragma once
 
 #include "atsinfer.h"
+#include "model/gguf_write.h"
 #include "support.h"
 
 /* Options of a comparison: f32 arithmetic and KV, a context of 256, two threads. */
@@ -13,6 +14,10 @@ ats_engine *agree_open(const ats_options *options);
 int agree_vocab(const ats_engine *e);
 /* False, which is said: there is no Vulkan device to test, or (ATS_SHARED=none) no model for it. */
 bool agree_has_vulkan(void);
+
+/* Writes a copy of a model's file with the keys that `put` adds. */
+typedef void agree_put_fn(struct gguf_writer *w, const void *user);
+void agree_copy_with(const char *from, const char *to, agree_put_fn *put, const void *user);
 
 /* Logits (n, n_vocab) of ids appended to a session in pieces of `chunk` (0: at once). Owned. */
 float *agree_feed(ats_engine *e, ats_session *s, const int32_t *ids, size_t n, size_t chunk);
