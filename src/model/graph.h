@@ -72,6 +72,7 @@ struct attention_params {
     /* queries at position p times 1 + temp_scale * ln(1 + floor((p + 1) / temp_length)); 0: not */
     float temp_scale;
     int temp_length;
+    float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
 };
 
 /* How scores become weights. */
@@ -211,6 +212,8 @@ struct graph {
     int n_vocab, n_embd;
     int hidden; /* value: (n_rows, n_embd), normalised state before the head */
     int logits; /* value: (n_rows, n_vocab) */
+    float
+        logit_cap; /* soft cap of the logits, as of scores: by whom they are handed out; 0: none */
 };
 
 /* A placed operator is one whose home a plan decides: it has a matrix, a cache or a state. All

@@ -39,17 +39,10 @@ static ats_status check_hparams(const struct hparams *hp) {
     return ATS_OK;
 }
 
-/* Scores or logits through tanh: no architecture here has it, and without it they would be wrong.
- */
-static ats_status refuse_soft_caps(const struct gguf *g) {
-    static const char *const keys[] = {".attn_logit_softcapping", ".final_logit_softcapping"};
-    for (size_t i = 0; i < COUNT_OF(keys); i++) {
-        float cap = 0;
-        TRY(gguf_opt_f32(g, keys[i], &cap));
-        if (cap > 0 || cap < 0)
-            return fail(ATS_UNSUPPORTED, "key %s%s is %g, soft caps are not supported", g->arch,
-                        keys[i], (double)cap);
-    }
+/* Scores or logits through tanh. */
+static ats_status read_soft_cap(const struct gguf *g, const char *key, float *cap) {
+    TRY(gguf_opt_f32(g, key, cap));
+    if (*cap < 0) return fail(ATS_BAD_FILE, "key %s%s is %g", g->arch, key, (double)*cap);
     return ATS_OK;
 }
 
@@ -66,7 +59,8 @@ static ats_status read_layers(const struct gguf *g, struct hparams *hp) {
 }
 
 static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
-    TRY(refuse_soft_caps(g));
+    TRY(read_soft_cap(g, ".attn_logit_softcapping", &hp->attn_cap));
+    TRY(read_soft_cap(g, ".final_logit_softcapping", &hp->logit_cap));
     TRY(read_layers(g, hp));
     TRY(bind_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
     /* Mixtures may leave it out (qwen35moe does); who has a dense layer asks again. */
@@ -157,6 +151,7 @@ static ats_status build(struct model *m, const struct model_options *options) {
     if (status == ATS_OK) status = check_unused(&b);
     if (status == ATS_OK) {
         m->graph = graph_finish(b.builder, hidden, logits, options->row_group);
+        m->graph->logit_cap = m->hp.logit_cap;
         count_weights(m, b.used);
     } else {
         graph_discard(b.builder);

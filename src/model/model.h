@@ -15,7 +15,8 @@ struct hparams {
     float norm_eps;
     float rope_freq_base;
     int n_rot;
-    int sliding_window; /* 0: none */
+    int sliding_window;        /* 0: none */
+    float attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     int n_nextn; /* layers after the n_layers that predict further tokens: not in the graph */
 };
 

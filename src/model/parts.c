@@ -88,7 +88,8 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
                                  .kv_layer = layer,
                                  .chunk = o->chunk,
                                  .temp_scale = o->temp_scale,
-                                 .temp_length = o->temp_length};
+                                 .temp_length = o->temp_length,
+                                 .soft_cap = hp->attn_cap};
     int y = graph_attention(g, value[0], value[1], value[2], sinks, p);
     if (o->gated) y = graph_gated(g, gate, y, ACT_SIGMOID);
     *out = matmul(b, y, w_out, bias_out);

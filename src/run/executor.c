@@ -1,5 +1,6 @@
 #include "run/executor_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -314,6 +315,14 @@ static void tell_logits(struct executor *e, int n_rows) {
     races_do(e->races, NULL, e, "the host", &a, n_rows > 0);
 }
 
+/* A model of many words has a few per mille of a round in this, most models nothing. */
+static void cap_logits(const struct executor *e, float *logits, int n_rows) {
+    const float cap = e->model->graph->logit_cap;
+    const int64_t n = (int64_t)n_rows * e->model->graph->n_vocab;
+    for (int64_t i = 0; cap > 0 && i < n; i++)
+        logits[i] = cap * tanhf(logits[i] / cap);
+}
+
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {
     REQUIRE(round->n_tokens >= 1 && round->n_tokens <= e->o.n_tokens);
     REQUIRE(round->n_rows >= 0 && round->n_rows <= e->o.n_rows);
@@ -330,8 +339,9 @@ ats_status executor_run(struct executor *e, const struct round *round, const flo
     if (o.status != ATS_OK) return fail(o.status, "%s", o.text);
     end_times(e);
     tell_logits(e, round->n_rows);
-    *logits = (const float *)(const void *)((const uint8_t *)e->exchange +
-                                            program_of(e)->logits_offset_bytes);
+    float *rows = (float *)(void *)((uint8_t *)e->exchange + program_of(e)->logits_offset_bytes);
+    cap_logits(e, rows, round->n_rows);
+    *logits = rows;
     return ATS_OK;
 }
 

@@ -444,6 +444,7 @@ struct attention_case {
     double bound;
     int chunk, temp_length;
     bool sinks;
+    double cap;
 };
 
 /* A sink's score for each query head: from far below the others to far above them. */
@@ -468,6 +469,7 @@ static void naive_attention(const struct attention_case *a, const float *q, cons
         for (int c = 0; c < dim; c++)
             p[i] +=
                 (double)q[c] * (double)k[(i * a->n_kv_heads + kv_head) * dim + c] * 0.125 * temp;
+        if (a->cap > 0) p[i] = a->cap * tanh(p[i] / a->cap);
         max = fmax(max, p[i]);
     }
     if (a->sinks) {
@@ -540,7 +542,8 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
                                           .window = a->window,
                                           .chunk = a->chunk,
                                           .temp_scale = a->temp_length ? 0.5F : 0,
-                                          .temp_length = a->temp_length}};
+                                          .temp_length = a->temp_length,
+                                          .soft_cap = (float)a->cap}};
     int wide = a->n_heads / a->n_kv_heads * a->head_dim;
     struct step s = {.kind = STEP_OP,
                      .op = &op,
@@ -594,20 +597,21 @@ static void run_attention(const struct attention_case *a, size_t which, int n_th
 static void attention_equals_the_naive_one(void **state) {
     (void)state;
     static const struct attention_case cases[] = {
-        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0, false},
-        {8, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, false}, /* this device's KV head only */
-        {3, 1, 64, 0, 0, 1, KV_F16, KV_F16, 3e-3, 0, 0, false},
-        {4, 4, 64, 0, 1, 3, KV_Q8_0, KV_Q8_0, 3e-2, 0, 0, false},
-        {4, 2, 32, 50, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0,
-         false}, /* windows: less and more than a page, */
-        {4, 2, 32, 130, 0, 2, KV_F32, KV_F16, 3e-3, 0, 0, false}, /* and than a range */
-        {2, 1, 20, 300, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, false},
-        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 40, 0, false}, /* chunks: likewise */
-        {4, 2, 32, 100, 0, 2, KV_F32, KV_F32, 2e-5, 130, 0, false},
-        {2, 1, 32, 0, 0, 1, KV_F32, KV_F32, 2e-5, 300, 0, false},
-        {4, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, true},
-        {4, 1, 32, 60, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, true},
-        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 50, false},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0, false, 0},
+        {8, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, false, 0}, /* this device's KV head only */
+        {3, 1, 64, 0, 0, 1, KV_F16, KV_F16, 3e-3, 0, 0, false, 0},
+        {4, 4, 64, 0, 1, 3, KV_Q8_0, KV_Q8_0, 3e-2, 0, 0, false, 0},
+        {4, 2, 32, 50, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0, false, 0},  /* less than a page, */
+        {4, 2, 32, 130, 0, 2, KV_F32, KV_F16, 3e-3, 0, 0, false, 0}, /* more; than a range */
+        {2, 1, 20, 300, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, false, 0},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 40, 0, false, 0}, /* chunks: likewise */
+        {4, 2, 32, 100, 0, 2, KV_F32, KV_F32, 2e-5, 130, 0, false, 0},
+        {2, 1, 32, 0, 0, 1, KV_F32, KV_F32, 2e-5, 300, 0, false, 0},
+        {4, 2, 32, 0, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, true, 0},
+        {4, 1, 32, 60, 0, 1, KV_F32, KV_F32, 2e-5, 0, 0, true, 0},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 50, false, 0},
+        {4, 2, 32, 0, 0, 2, KV_F32, KV_F32, 2e-5, 0, 0, false, 0.75}, /* soft caps that are felt */
+        {4, 2, 32, 50, 1, 2, KV_F32, KV_F32, 2e-5, 0, 0, true, 1.5},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         for (size_t isa = 0; isa < COUNT_OF(isas); isa++)

@@ -229,6 +229,22 @@ static void add_scaled_shape(struct check *c, int n) {
     check_case_end(c);
 }
 
+/* To a unit of the cap: scores are compared with each other. */
+static void soft_cap_shape(struct check *c, int n, float scale) {
+    check_case(c, "n %d, inputs %g", n, (double)scale);
+    const float cap = 30;
+    const float *x = input_row(c, n, scale);
+    check_seal(c);
+    float *out = check_output(c, (size_t)n);
+    memcpy(out, x, (size_t)n * sizeof *out);
+    c->isa->soft_cap(out, n, cap);
+    for (int i = 0; i < n; i++) {
+        double want = (double)cap * tanh((double)x[i] / (double)cap), limit = 3e-7 * (double)cap;
+        check_near(c, "the oracle", out + i, &want, &limit, 1);
+    }
+    check_case_end(c);
+}
+
 static void softmax_parts(struct check *c) {
     const struct kernels *isa = c->isa, *below = c->below;
     if (check_kernel(c, !below || isa->exp_sum != below->exp_sum, "exp_sum")) {
@@ -243,6 +259,14 @@ static void softmax_parts(struct check *c) {
             max_shape(c, lengths[i]);
         check_kernel_end(c);
     }
+}
+
+static void soft_caps(struct check *c) {
+    if (!check_kernel(c, !c->below || c->isa->soft_cap != c->below->soft_cap, "soft_cap")) return;
+    for (size_t i = 0; i < COUNT_OF(lengths); i++)
+        for (int scale = 0; scale < 3; scale++)
+            soft_cap_shape(c, lengths[i], (const float[]){0.01f, 20.0f, 2000.0f}[scale]);
+    check_kernel_end(c);
 }
 
 static void norm_and_gate(struct check *c) {
@@ -289,6 +313,7 @@ static void ropes(struct check *c) {
 void check_vector(struct check *c) {
     const struct kernels *isa = c->isa, *below = c->below;
     softmax_parts(c);
+    soft_caps(c);
     norm_and_gate(c);
     ropes(c);
     if (check_kernel(c, !below || isa->add != below->add, "add")) {

@@ -165,12 +165,30 @@ static void keys_of_windows_and_caps_are_checked(void **state) {
                     ATS_BAD_FILE, "sliding_window_pattern");
     variant_refused(GEMMA3, (struct change){.f32_key = "gemma3.rope.freq_base_swa", .f32 = 1},
                     ATS_BAD_FILE, "freq_base_swa");
-    variant_refused(GEMMA3, (struct change){.f32_key = "gemma3.attn_logit_softcapping", .f32 = 50},
-                    ATS_UNSUPPORTED, "attn_logit_softcapping is 50");
-    variant_refused(LLAMA, (struct change){.f32_key = "llama.final_logit_softcapping", .f32 = 30},
-                    ATS_UNSUPPORTED, "final_logit_softcapping is 30");
+    variant_refused(GEMMA3, (struct change){.f32_key = "gemma3.attn_logit_softcapping", .f32 = -5},
+                    ATS_BAD_FILE, "attn_logit_softcapping is -5");
+    variant_refused(LLAMA, (struct change){.f32_key = "llama.final_logit_softcapping", .f32 = -30},
+                    ATS_BAD_FILE, "final_logit_softcapping is -30");
     variant_accepted(GEMMA3,
                      (struct change){.f32_key = "gemma3.final_logit_softcapping", .f32 = 0});
+}
+
+static void soft_caps_reach_the_graph(void **state) {
+    (void)state;
+    static const char *const keys[] = {"gemma3.attn_logit_softcapping",
+                                       "gemma3.final_logit_softcapping"};
+    for (int final = 0; final < 2; final++) {
+        struct variant v;
+        ats_status status;
+        struct change c = {.f32_key = keys[final], .f32 = 50};
+        if (!variant_open(GEMMA3, &c, &variant_plain, &v, &status)) skip();
+        TEST_OK(status);
+        assert_int_equal((int)v.m->graph->logit_cap, final ? 50 : 0);
+        for (int i = 0; i < v.m->graph->n_ops; i++)
+            if (v.m->graph->ops[i].kind == OP_ATTENTION)
+                assert_int_equal((int)v.m->graph->ops[i].p.attention.soft_cap, final ? 0 : 50);
+        variant_close(&v);
+    }
 }
 
 /* Five layers with a window and the local rotary embedding, then one without; tanh GELU. */
@@ -326,6 +344,7 @@ int main(void) {
         cmocka_unit_test(unknown_architectures_are_refused),
         cmocka_unit_test(rope_scaling_is_checked),
         cmocka_unit_test(keys_of_windows_and_caps_are_checked),
+        cmocka_unit_test(soft_caps_reach_the_graph),
         cmocka_unit_test(gemma_s_layers_alternate),
         cmocka_unit_test(expert_keys_are_checked),
         cmocka_unit_test(keys_of_routing_are_checked),

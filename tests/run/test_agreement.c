@@ -1,5 +1,6 @@
 /* Models against an independent implementation's logits (shared/models), in every way of
- * feeding them. The bounds are those of shared/models/README.md. */
+ * feeding them. The bounds are those of shared/models/README.md.
+ *   test_run_agreement [DEVICES]     on these, the ways that test_vulkan_oracles.c leaves out */
 #include "agree.h"
 
 #include <math.h>
@@ -46,6 +47,8 @@ static bool in_all_ways(int i) {
 static bool is_one_of_some(int i) {
     return !TEST_SANITIZED || i % 3 == 0;
 }
+
+static const char *devices; /* NULL: the CPU */
 
 struct oracle {
     char model[512];
@@ -118,6 +121,12 @@ static void check_greedy(ats_engine *e, const struct oracle *o) {
             fail_msg("%s: greedy token %zu is %d, expected %d", o->model, i, got[i], o->greedy[i]);
 }
 
+static ats_options options_of(const struct oracle *o) {
+    ats_options options = agree_options(o->model);
+    options.devices = devices;
+    return options;
+}
+
 /* ---- the tests ---- */
 
 static void logits_equal_the_oracles(void **state) {
@@ -126,11 +135,13 @@ static void logits_equal_the_oracles(void **state) {
         struct oracle o;
         if (TEST_THREADS_SANITIZED && !is_one_of_some(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
-        ats_options options = agree_options(o.model);
+        ats_options options = options_of(&o);
         ats_engine *e = agree_open(&options);
         check_prompt(e, &o, 7);
         check_long_prompt(e, &o, 37);
-        if (in_all_ways(i)) {
+        if (devices) {
+            check_greedy(e, &o);
+        } else if (in_all_ways(i)) {
             check_prompt(e, &o, 0);
             check_prompt(e, &o, 1);
             check_long_prompt(e, &o, 0);
@@ -239,7 +250,7 @@ static void sequences_in_a_round_do_not_meet(void **state) {
         struct oracle o;
         if (!is_one_of_some(i)) continue;
         if (!oracle_open(&cases[i], &o)) skip();
-        ats_options options = agree_options(o.model);
+        ats_options options = options_of(&o);
         options.n_seqs = 3;
         ats_engine *e = agree_open(&options);
         size_t width = (size_t)agree_vocab(e);
@@ -369,7 +380,70 @@ static void bf16_activations_stay_near_the_oracle(void **state) {
     oracle_close(&o);
 }
 
-int main(void) {
+struct soft_cap {
+    const char *key;
+    float cap;
+};
+static void put_soft_cap(struct gguf_writer *w, const void *user) {
+    const struct soft_cap *c = user;
+    gguf_put_f32(w, c->key, c->cap);
+}
+
+/* Logits of the oracle's prompt from a copy whose key is set. Owned. */
+static float *capped_logits(const struct oracle *o, struct soft_cap cap, ats_options options,
+                            size_t chunk) {
+    char path[512];
+    test_tmp_path(path, sizeof path, "soft_cap.gguf");
+    agree_copy_with(o->model, path, put_soft_cap, &cap);
+    options.model = path;
+    ats_engine *e = agree_open(&options);
+    float *logits = agree_logits(e, o->prompt, o->n_prompt, chunk);
+    ats_engine_close(e);
+    remove(path);
+    return logits;
+}
+
+/* No oracle has them. */
+static void soft_caps_bend_scores_and_logits(void **state) {
+    (void)state;
+    static const struct soft_cap of_logits = {"gemma3.final_logit_softcapping", 5},
+                                 of_scores = {"gemma3.attn_logit_softcapping", 0.5F};
+    const double cap = (double)of_logits.cap;
+    struct oracle o;
+    if (!oracle_open(&(struct case_){"gemma3", "gemma3-f16.gguf"}, &o)) skip();
+    ats_options options = options_of(&o), plain = agree_options(o.model);
+    plain.cpu_isa = "ref";
+    float *bent = capped_logits(&o, of_logits, options, 0);
+    double worst = 0;
+    for (size_t i = 0; i < o.logits.n; i++)
+        worst = fmax(worst, fabs((double)bent[i] - cap * tanh((double)o.logits.data[i] / cap)));
+    expect_close("a logit with a soft cap", &o, worst, F32_BOUND);
+    float *whole = capped_logits(&o, of_scores, options, 0);
+    float *single = capped_logits(&o, of_scores, options, 1);
+    float *want = capped_logits(&o, of_scores, plain, 0);
+    assert_memory_equal(whole, single, o.logits.n * sizeof *whole);
+    expect_close("a soft cap of scores", &o, test_max_abs_diff(whole, want, o.logits.n), F32_BOUND);
+    assert_true(test_max_abs_diff(whole, o.logits.data, o.logits.n) > 0.1); /* it is felt */
+    free(bent), free(whole), free(single), free(want);
+    oracle_close(&o);
+}
+
+/* 77: there is no such device, which is said. */
+static int run_on_devices(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_equal_the_oracles),
+        cmocka_unit_test(sequences_in_a_round_do_not_meet),
+        cmocka_unit_test(soft_caps_bend_scores_and_logits),
+    };
+    if (!agree_has_vulkan()) return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        devices = argv[1];
+        return run_on_devices();
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_the_oracles),
         cmocka_unit_test(every_kernel_set_equals_the_oracles),
@@ -379,6 +453,7 @@ int main(void) {
         cmocka_unit_test(rounded_activations_stay_near_the_oracle),
         cmocka_unit_test(bf16_activations_stay_near_the_oracle),
         cmocka_unit_test(longrope_follows_the_configured_context),
+        cmocka_unit_test(soft_caps_bend_scores_and_logits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

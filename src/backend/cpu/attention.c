@@ -145,6 +145,8 @@ static void range_softmax(const struct cpu *c, struct tile *t, int j, int range,
     t->max[j] = -INFINITY;
     t->sum[j] = 0;
     if (begin < end) {
+        const float cap = params(t->step)->soft_cap;
+        if (cap > 0) c->k.soft_cap(scores + begin, end - begin, cap);
         t->max[j] = c->k.max(scores + begin, end - begin);
         t->sum[j] = c->k.exp_sum(scores + begin, end - begin, t->max[j]);
     }

@@ -149,6 +149,7 @@ struct kernels {
     /* out = x / sqrt(mean(x^2) + eps) * w; w NULL means 1. out may be x. */
     void (*rms_norm)(const float *x, const float *w, int n, float eps, float *out);
     rope_fn *rope_pairs, *rope_halves;
+    void (*soft_cap)(float *x, int n, float cap);                   /* x = cap * tanh(x / cap) */
     void (*add)(const float *a, const float *b, int n, float *out); /* out may be a or b */
     void (*scale)(float *x, int n, float factor);
     /* x = x + factor * a, one rounding */

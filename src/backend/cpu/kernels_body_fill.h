@@ -35,6 +35,7 @@ static void bodies_fill(struct kernels *k) {
     k->rms_norm = rms_norm;
     k->rope_pairs = rope_pairs;
     k->rope_halves = rope_halves;
+    k->soft_cap = soft_cap;
     k->add = add;
     k->scale = scale;
     k->add_scaled = add_scaled;

@@ -332,6 +332,20 @@ static void scale(float *x, int n, float factor) {
         x[i] *= factor;
 }
 
+/* tanh z = 2 sigmoid(2 z) - 1: near 0 exact to a unit of 1, not of z, as scores need it. */
+static void soft_cap(float *x, int n, float cap) {
+    const vf twice = vf_set1(2.0f * cap), inverse = vf_set1(2.0f / cap), one = vf_set1(cap);
+    for (int i = 0; i < n; i += LANES) {
+        const int here = min_int(LANES, n - i);
+        vf v = here < LANES ? vf_load_part(x + i, here) : vf_load(x + i);
+        v = vf_sub(sigmoid_times(twice, vf_mul(inverse, v)), one);
+        if (here < LANES)
+            vf_store_part(x + i, v, here);
+        else
+            vf_store(x + i, v);
+    }
+}
+
 static void add_scaled(float *x, const float *a, int n, float factor) {
     int i = 0;
     for (; i + LANES <= n; i += LANES)

@@ -192,6 +192,11 @@ static void scale(float *x, int n, float factor) {
         x[i] *= factor;
 }
 
+static void soft_cap(float *x, int n, float cap) {
+    for (int i = 0; i < n; i++)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
 static float sigmoid_times(float x, float arg) {
     return x / (1.0f + expf(-arg));
 }
@@ -242,6 +247,7 @@ void kernels_ref_fill(struct kernels *k) {
     k->rms_norm = rms_norm;
     k->rope_pairs = rope_pairs;
     k->rope_halves = rope_halves;
+    k->soft_cap = soft_cap;
     k->add = add;
     k->scale = scale;
     k->add_scaled = add_scaled;

@@ -274,6 +274,7 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
     vk_push_float(d, a->scale);
     vk_push_int(d, a->temp_length);
     vk_push_float(d, a->temp_scale);
+    vk_push_float(d, a->soft_cap);
     if (s->weight) {
         TRY(vk_vector_view(b->v, s->weight, &sinks));
         vk_bind(d, 5, sinks, false);

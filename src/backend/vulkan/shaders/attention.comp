@@ -30,6 +30,7 @@ layout(push_constant) uniform Push {
     float scale;
     int temp_length; /* queries grow with their position; 0: not */
     float temp_scale;
+    float soft_cap; /* of scores; 0: none */
     int sinks_off;
     int first; /* token */
     int kv_class;
@@ -158,9 +159,10 @@ void main() {
         barrier();
         for (int k = begin + lane; k < end; k += LANES) {
             int row = ((page_of(t, k) * p.n_kv_heads + head) << 6) + (k & 63);
-            float dot_ = score_of(row);
-            score[k - start] = dot_ * p.scale;
-            most = max(most, dot_ * p.scale);
+            float dot_ = score_of(row) * p.scale;
+            if (p.soft_cap > 0.0) dot_ = p.soft_cap * tanh_f32(dot_ / p.soft_cap);
+            score[k - start] = dot_;
+            most = max(most, dot_);
         }
         most = max_all(lane, most);
         for (int k = begin + lane; k < end; k += LANES) {

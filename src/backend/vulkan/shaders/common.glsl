@@ -65,3 +65,5 @@ float exp_f32(float x) {
     p = fma(p * r, r, r) + 1.0;
     return x != x ? x : p * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
+/* To a unit of 1. */
+float tanh_f32(float x) { return divide(2.0, 1.0 + exp_f32(-2.0 * x)) - 1.0; }
