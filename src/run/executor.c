@@ -123,10 +123,14 @@ static ats_status submit(struct executor *e, int segment, const struct round *ro
         waits[n_waits++] = (struct backend_wait){b, arrived, BACKEND_COPY};
     }
     uint64_t value = e->value[s->device] + (uint64_t)s->ordinal;
-    if (times) times->submit_ns = b->fn->now(b);
+    if (times && b->driven) times->submit_ns = b->fn->now(b);
     TRY(b->fn->submit(b, prepared_of(e)->segments[segment], round, waits, n_waits, value));
     e->submitted[s->device] = value;
     return ATS_OK;
+}
+
+static void note_copy(struct copy_times *c, uint64_t ns, bool next_round) {
+    *(next_round ? &c->next_ns : &c->submit_ns) = ns;
 }
 
 /* A transfer of this round, or ahead of time of the next one. It waits for what of this round reads
@@ -142,15 +146,20 @@ static ats_status submit_copy(struct executor *e, int transfer, bool next_round)
     }
     uint64_t value = e->copied[t->device] + (uint64_t)t->ordinal;
     if (next_round) value += prepared_of(e)->n_copies[t->device];
+    if (e->timed) note_copy(&prepared_of(e)->times.copies[transfer], b->fn->now(b), next_round);
     return b->fn->submit_copy(b, prepared_of(e)->copies[transfer], &wait, waits, value);
 }
 
 /* Those that are the first of a round in their slots. */
 static ats_status submit_first_copies(struct executor *e, bool next_round) {
     const struct program *p = program_of(e);
+    const struct round_times *times = &prepared_of(e)->times;
     for (int i = 0; i < p->n_transfers; i++) {
-        bool done = !next_round && e->ahead[p->transfers[i].device] == e->current;
-        if (p->transfers[i].ahead && !done) TRY(submit_copy(e, i, next_round));
+        if (!p->transfers[i].ahead) continue;
+        if (next_round || e->ahead[p->transfers[i].device] != e->current)
+            TRY(submit_copy(e, i, next_round));
+        else if (e->timed)
+            note_copy(&times->copies[i], times->copies[i].next_ns, false);
     }
     for (int d = 0; d < e->n_devices; d++)
         if (p->n_slots[d]) e->ahead[d] = next_round ? e->current : -1;

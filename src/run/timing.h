@@ -8,7 +8,7 @@
 
 /* A segment of the program: the call that submitted it, and its run. */
 struct segment_times {
-    uint64_t submit_ns;
+    uint64_t submit_ns; /* of a device that the caller drives, where it waits from then on */
     struct backend_times ran;
     bool known; /* else the device could not tell, and `ran` is empty */
 };
@@ -16,6 +16,7 @@ struct round_times {
     uint64_t begin_ns, end_ns;
     struct segment_times *segments; /* (n_segments) */
     struct copy_times {
+        uint64_t submit_ns, next_ns; /* handed to the device; for the next round, if it was */
         struct backend_times ran;
         bool known;
     } * copies;                  /* (n_transfers) those that this round's segments waited for,

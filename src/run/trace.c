@@ -23,6 +23,7 @@ struct traced {
     const char **copies;       /* (n_transfers) their names */
     int *by_ordinal;           /* segments by device and ordinal, see segment_at */
     int *first;                /* (n_devices) where a device's begin there */
+    int *arrivals;             /* (n_segments) the transfer that a segment waits for, -1 */
 };
 
 struct trace {
@@ -195,6 +196,18 @@ static void index_segments(struct trace *t, struct traced *of) {
         of->by_ordinal[of->first[p->segments[i].device] + p->segments[i].ordinal - 1] = i;
 }
 
+static void index_arrivals(struct trace *t, struct traced *of) {
+    const struct program *p = of->program;
+    of->arrivals = ARENA_ARRAY(&t->arena, int, p->n_segments);
+    for (int i = 0; i < p->n_segments; i++) {
+        of->arrivals[i] = -1;
+        for (int j = 0; p->segments[i].arrival && j < p->n_transfers; j++)
+            if (p->transfers[j].device == p->segments[i].device &&
+                p->transfers[j].ordinal == p->segments[i].arrival)
+                of->arrivals[i] = j;
+    }
+}
+
 static void name_all(struct trace *t, struct traced *of, const struct graph *g,
                      const struct program *p) {
     of->program = p;
@@ -202,6 +215,7 @@ static void name_all(struct trace *t, struct traced *of, const struct graph *g,
     of->ops = ARENA_ARRAY(&t->arena, const char *, p->n_segments);
     of->copies = ARENA_ARRAY(&t->arena, const char *, p->n_transfers);
     index_segments(t, of);
+    index_arrivals(t, of);
     for (int i = 0; i < p->n_transfers; i++)
         name_copy(t, of, g, i);
     for (int i = 0; i < p->n_segments; i++)
@@ -247,22 +261,37 @@ static void add_round(struct trace *t, const struct round *round, const struct r
                (unsigned long long)times->n_submissions);
 }
 
+static int track_of(const struct trace *t, enum backend_queue queue, int device) {
+    return TRACK_DEVICE + device + (queue == BACKEND_COPY ? t->now->program->n_devices : 0);
+}
+
 static void add_segment(struct trace *t, int segment, const struct round_times *times) {
-    const struct segment_times *s = &times->segments[segment];
-    add_span(t, TRACK_DEVICE + t->now->program->segments[segment].device, s->ran,
+    const struct program_segment *p = &t->now->program->segments[segment];
+    const int transfer = t->now->arrivals[segment];
+    add_span(t, track_of(t, BACKEND_COMPUTE, p->device), times->segments[segment].ran,
              t->now->names[segment]);
-    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"}}", segment,
-               t->now->ops[segment]);
+    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"ops\":\"%s\"", segment, t->now->ops[segment]);
+    if (transfer >= 0) buf_printf(&t->text, ",\"arrival\":%d", transfer);
+    buf_add_str(&t->text, "}}");
 }
 
 /* A copy may have run before its round, and before the first of the file. */
+static bool is_told(const struct trace *t, const struct copy_times *c) {
+    return c->known && c->ran.begin_ns >= t->zero_ns;
+}
+
 static void add_copy(struct trace *t, int transfer, const struct round_times *times) {
     const struct program_transfer *p = &t->now->program->transfers[transfer];
     const struct copy_times *c = &times->copies[transfer];
-    if (!c->known || c->ran.begin_ns < t->zero_ns) return;
-    add_span(t, TRACK_DEVICE + t->now->program->n_devices + p->device, c->ran,
-             t->now->copies[transfer]);
-    buf_printf(&t->text, ",\"args\":{\"transfer\":%d,\"slot\":%d}}", transfer, p->slot);
+    if (!is_told(t, c)) return;
+    add_span(t, track_of(t, BACKEND_COPY, p->device), c->ran, t->now->copies[transfer]);
+    buf_printf(&t->text, ",\"args\":{\"transfer\":%d,\"slot\":%d", transfer, p->slot);
+    if (c->submit_ns >= t->zero_ns) add_us(t, "submitted", c->submit_ns - t->zero_ns);
+    buf_add_str(&t->text, "}}");
+}
+
+static int segment_at(const struct trace *t, int device, int ordinal) {
+    return t->now->by_ordinal[t->now->first[device] + ordinal - 1];
 }
 
 /* The caller waits in the segments that it drives, before they begin. */
@@ -271,30 +300,61 @@ static void add_wait(struct trace *t, int segment, const struct round_times *tim
     const struct segment_times *s = &times->segments[segment];
     if (!t->driven[p->device] || p->n_waits == 0) return;
     add_span(t, TRACK_HOST, (struct backend_times){s->submit_ns, s->ran.begin_ns}, "wait");
-    buf_printf(&t->text, ",\"args\":{\"segment\":%d}}", segment);
+    buf_printf(&t->text, ",\"args\":{\"segment\":%d,\"for\":[", segment);
+    for (int i = 0; i < p->n_waits; i++)
+        buf_printf(&t->text, "%s%d", i ? "," : "",
+                   segment_at(t, p->waits[i].device, p->waits[i].ordinal));
+    buf_add_str(&t->text, "]}}");
 }
 
-static int segment_at(const struct trace *t, const struct program_wait *w) {
-    return t->now->by_ordinal[t->now->first[w->device] + w->ordinal - 1];
-}
-
-static void add_arrow_end(struct trace *t, const char *phase, int device, uint64_t ns) {
-    begin_event(t, phase, TRACK_DEVICE + device);
+/* One end of an arrow, which leaves from inside its span, else viewers do not find it. */
+static void add_arrow_end(struct trace *t, const char *phase, int track, const char *name,
+                          uint64_t ns) {
+    begin_event(t, phase, track);
     add_us(t, "ts", ns - t->zero_ns);
-    buf_printf(&t->text, ",\"cat\":\"wait\",\"name\":\"wait\",\"id\":%llu%s}",
+    buf_printf(&t->text, ",\"cat\":\"wait\",\"name\":\"%s\",\"id\":%llu%s}", name,
                (unsigned long long)t->next_arrow, *phase == 'f' ? ",\"bp\":\"e\"" : "");
 }
 
+static void add_arrow(struct trace *t, const char *name, int from_track,
+                      const struct backend_times *from, int to_track, uint64_t to_ns) {
+    t->next_arrow++;
+    add_arrow_end(t, "s", from_track, name, from->end_ns - (from->end_ns > from->begin_ns));
+    add_arrow_end(t, "f", to_track, name, to_ns);
+}
+
+/* Whom a segment waited for: others, named by where they run, and what is streamed to it. */
 static void add_arrows(struct trace *t, int segment, const struct round_times *times) {
     const struct program_segment *p = &t->now->program->segments[segment];
+    const int to = track_of(t, BACKEND_COMPUTE, p->device), transfer = t->now->arrivals[segment];
+    const uint64_t to_ns = times->segments[segment].ran.begin_ns;
+    char name[48];
     for (int i = 0; i < p->n_waits; i++) {
-        const struct segment_times *from = &times->segments[segment_at(t, &p->waits[i])];
-        if (!from->known) continue;
-        t->next_arrow++; /* it leaves from inside the span, else viewers do not find it */
-        add_arrow_end(t, "s", p->waits[i].device,
-                      from->ran.end_ns - (from->ran.end_ns > from->ran.begin_ns));
-        add_arrow_end(t, "f", p->device, times->segments[segment].ran.begin_ns);
+        const int device = p->waits[i].device;
+        const struct segment_times *from =
+            &times->segments[segment_at(t, device, p->waits[i].ordinal)];
+        snprintf(name, sizeof name, "wait for device %d", device);
+        if (from->known)
+            add_arrow(t, name, track_of(t, BACKEND_COMPUTE, device), &from->ran, to, to_ns);
     }
+    if (transfer < 0 || !is_told(t, &times->copies[transfer])) return;
+    snprintf(name, sizeof name, "arrival %d in slot %d", transfer,
+             t->now->program->transfers[transfer].slot);
+    add_arrow(t, name, track_of(t, BACKEND_COPY, p->device), &times->copies[transfer].ran, to,
+              to_ns);
+}
+
+/* A copy waited for who read its slot, but for the first of a round: that was in another round. */
+static void add_slot_arrow(struct trace *t, int transfer, const struct round_times *times) {
+    const struct program_transfer *p = &t->now->program->transfers[transfer];
+    const struct copy_times *c = &times->copies[transfer];
+    if (p->ahead || p->wait == 0 || !is_told(t, c)) return;
+    const struct segment_times *from = &times->segments[segment_at(t, p->device, p->wait)];
+    char name[32];
+    snprintf(name, sizeof name, "slot %d is free", p->slot);
+    if (from->known)
+        add_arrow(t, name, track_of(t, BACKEND_COMPUTE, p->device), &from->ran,
+                  track_of(t, BACKEND_COPY, p->device), c->ran.begin_ns);
 }
 
 ats_status trace_round(struct trace *t, const struct round *round,
@@ -315,8 +375,10 @@ ats_status trace_round(struct trace *t, const struct round *round,
         add_wait(t, i, times);
         add_arrows(t, i, times);
     }
-    for (int i = 0; i < p->n_transfers; i++)
+    for (int i = 0; i < p->n_transfers; i++) {
         add_copy(t, i, times);
+        add_slot_arrow(t, i, times);
+    }
     for (int d = 0; d < p->n_devices; d++) {
         add_span(t, TRACK_HOST, times->waits[d], "wait for the end");
         buf_printf(&t->text, ",\"args\":{\"device\":%d}}", d);

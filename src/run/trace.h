@@ -1,7 +1,8 @@
 /*
  * Rounds as a file that Chrome's about:tracing and Perfetto open: a track of rounds, one of the
- * caller's waits, one for each device, arrows from what is waited for to who waits. Written round
- * by round; the file is whole JSON after each, however the program ends. Called by the engine.
+ * caller's waits, two for each device (segments, copies), arrows from what is waited for to who
+ * waits, named by the device, the arrival or the slot. Written round by round; the file is whole
+ * JSON after each, however the program ends. Called by the engine.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /*
  * Traces of real rounds: whole JSON after each round, tracks without overlaps, every segment once a
- * round, the same sums as the metrics, arrows that go forward. On simulated devices, where times
- * are exact; with an argument on those devices, for instance `cpu,vulkan`.
+ * round, the same sums as the metrics, arrows that go forward and name what is waited for, copies
+ * that are submitted before what reads the one before them is done. On simulated devices, where
+ * times are exact; with an argument on those devices, for instance `cpu,vulkan`.
  */
 #include "agree.h"
 
@@ -12,19 +13,53 @@ static const char *real_devices; /* NULL: the simulated ones only */
 
 /* Of two devices. */
 enum { TRACK_ROUNDS = 1, TRACK_HOST, TRACK_DEVICE, TRACK_COPIES = 5, MAX_TRACKS = 7, N_ROUNDS = 6 };
+enum { MAX_TRANSFERS = 256 };
 
 struct seen {
     int64_t end[MAX_TRACKS]; /* of the last span, nanoseconds */
     int64_t busy[MAX_TRACKS];
-    int n[MAX_TRACKS]; /* spans */
-    int n_arrows, n_tokens;
-    int64_t arrow_from; /* of an arrow that has not arrived */
+    int n[MAX_TRACKS];                 /* spans */
+    int n_arrows, n_arrivals, n_freed; /* arrows of devices, of copies, of slots */
+    int n_tokens;
+    int64_t arrow_from;                /* of an arrow that has not arrived */
+    int64_t reader_end[MAX_TRANSFERS]; /* of a round: of the segment that a copy arrives for */
+    int slot[MAX_TRANSFERS];           /* in which it does */
+    int last_copy[MAX_TRACKS];         /* of a round, on this track; -1: none yet */
 };
 
 static int64_t ns_of(const json_t *event, const char *key) {
     const json_t *v = json_object_get(event, key);
     assert_true(json_is_number(v));
     return (int64_t)(json_number_value(v) * 1e3 + 0.5);
+}
+
+static int int_of(const json_t *args, const char *key) {
+    const json_t *v = json_object_get(args, key);
+    return json_is_integer(v) ? (int)json_integer_value(v) : -1;
+}
+
+/* A copy is on its way before what reads the one before it is done. */
+static void see_copy(struct seen *s, const json_t *args, int track) {
+    const int transfer = int_of(args, "transfer"), before = s->last_copy[track];
+    assert_in_range(transfer, 0, MAX_TRANSFERS - 1);
+    assert_int_equal(int_of(args, "slot"), s->slot[transfer]);
+    if (before >= 0) assert_true(ns_of(args, "submitted") <= s->reader_end[before]);
+    s->last_copy[track] = transfer;
+}
+
+static void see_arrow(struct seen *s, const json_t *event) {
+    const char *name = json_string_value(json_object_get(event, "name"));
+    int transfer, slot, device;
+    if (sscanf(name, "wait for device %d", &device) == 1) {
+        s->n_arrows++;
+    } else if (sscanf(name, "slot %d is free", &slot) == 1) {
+        s->n_freed++;
+    } else {
+        assert_int_equal(sscanf(name, "arrival %d in slot %d", &transfer, &slot), 2);
+        assert_in_range(transfer, 0, MAX_TRANSFERS - 1);
+        s->slot[transfer] = slot;
+        s->n_arrivals++;
+    }
 }
 
 static void see_span(struct seen *s, const json_t *event, int track) {
@@ -38,10 +73,15 @@ static void see_span(struct seen *s, const json_t *event, int track) {
     s->busy[track] += duration;
     s->n[track]++;
     const json_t *args = json_object_get(event, "args");
-    if (track == TRACK_ROUNDS)
-        s->n_tokens += (int)json_integer_value(json_object_get(args, "tokens"));
-    if (track >= TRACK_DEVICE && track < TRACK_COPIES)
-        assert_true(strlen(json_string_value(json_object_get(args, "ops"))) > 0);
+    if (track == TRACK_ROUNDS) {
+        s->n_tokens += int_of(args, "tokens");
+        for (int i = 0; i < MAX_TRACKS; i++)
+            s->last_copy[i] = -1;
+    }
+    if (track >= TRACK_COPIES) see_copy(s, args, track);
+    if (track < TRACK_DEVICE || track >= TRACK_COPIES) return;
+    assert_true(strlen(json_string_value(json_object_get(args, "ops"))) > 0);
+    if (int_of(args, "arrival") >= 0) s->reader_end[int_of(args, "arrival")] = begin + duration;
 }
 
 static void see(struct seen *s, const json_t *event) {
@@ -53,7 +93,7 @@ static void see(struct seen *s, const json_t *event) {
     if (*phase != 'f') return;
     /* to the accuracy of two clocks; exactly, where there is one */
     assert_true(ns_of(event, "ts") + (real_devices ? 1000000 : 1) >= s->arrow_from);
-    s->n_arrows++;
+    see_arrow(s, event);
 }
 
 static void read_trace(const char *path, struct seen *out) {
@@ -102,6 +142,8 @@ static void check_sums(const ats_engine *e, const struct seen *s, int n_devices)
         n_copies += s->n[TRACK_COPIES + d];
     }
     assert_int_equal(n_copies, m[0].n_copies + m[1].n_copies);
+    assert_int_equal(s->n_arrivals, n_copies);
+    assert_true(s->n_freed <= n_copies);
     assert_int_equal(copied, m[0].link_busy_ns + m[1].link_busy_ns);
     assert_true(m[0].exposed_ns <= m[0].round_ns && m[1].exposed_ns <= m[1].round_ns);
     assert_int_equal(n_copies > 0, copied > 0);
@@ -113,7 +155,7 @@ static void check_sums(const ats_engine *e, const struct seen *s, int n_devices)
     }
 }
 
-/* Returns how many copies a round has. */
+/* Returns how many copies waited for their slot. */
 static int check_devices(const char *devices, uint64_t seed) {
     char model[512], path[600];
     if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
@@ -138,7 +180,7 @@ static int check_devices(const char *devices, uint64_t seed) {
         assert_int_equal(seen.n[TRACK_ROUNDS], i + 1);
     }
     check_sums(e, &seen, 2);
-    int n_copies = describe_int(e, "transfers");
+    assert_int_equal(seen.n_arrivals, N_ROUNDS * describe_int(e, "transfers"));
     ats_engine_stats_reset(e);
     ats_metrics reset;
     ats_engine_metrics(e, true, &reset);
@@ -147,15 +189,15 @@ static int check_devices(const char *devices, uint64_t seed) {
     ats_engine_close(e);
     read_trace(path, &seen);
     assert_int_equal(seen.n[TRACK_ROUNDS], N_ROUNDS);
-    return n_copies;
+    return seen.n_freed;
 }
 
 static void traces_are_whole_and_agree_with_the_metrics(void **state) {
     (void)state;
-    int n_copies = 0;
+    int n_freed = 0;
     for (uint64_t seed = 0; seed < (real_devices ? 4 : 6); seed++)
-        n_copies += check_devices(real_devices ? real_devices : "sim:cpu,sim:gpu", seed);
-    assert_true(n_copies > 0);
+        n_freed += check_devices(real_devices ? real_devices : "sim:cpu,sim:gpu", seed);
+    assert_true(n_freed > 0);
 }
 
 /* The engine works without its file; one that cannot be had at the start is an error. */
