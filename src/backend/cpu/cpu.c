@@ -192,18 +192,24 @@ static void cpu_segment_free(struct backend *b, struct backend_segment *s) {
     free(s);
 }
 
+/* Either this sees that somebody waits, or who begins to wait sees the value: both are written
+ * before the other is read. */
 static void set_value(struct cpu *c, uint64_t value) {
+    atomic_store(&c->value, value);
+    if (atomic_load(&c->n_waiting) == 0) return;
     pthread_mutex_lock(&c->lock);
-    c->value = value;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
 }
 
 static ats_status cpu_wait(struct backend *b, uint64_t value) {
     struct cpu *c = cpu_of(b);
+    if (atomic_load(&c->value) >= value) return ATS_OK;
     pthread_mutex_lock(&c->lock);
-    while (c->value < value)
+    atomic_fetch_add(&c->n_waiting, 1);
+    while (atomic_load(&c->value) < value)
         pthread_cond_wait(&c->changed, &c->lock);
+    atomic_fetch_sub(&c->n_waiting, 1);
     pthread_mutex_unlock(&c->lock);
     return ATS_OK;
 }

@@ -128,9 +128,10 @@ struct cpu {
     bool timed;             /* set between rounds */
     uint64_t n_submissions; /* by the thread that submits */
 
-    pthread_mutex_t lock; /* of what follows */
+    _Atomic uint64_t value;
+    _Atomic int n_waiting; /* for it */
+    pthread_mutex_t lock;  /* of what follows */
     pthread_cond_t changed;
-    uint64_t value;
     bool closing;
     struct thread thread;  /* runs the queue when the caller does not drive */
     struct cpu_job *queue; /* oldest first */
