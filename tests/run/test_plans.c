@@ -223,9 +223,9 @@ static void draw_simulated(struct trial *t, uint64_t seed) {
 /* Each in every way with each other one: in the first of 7 plans nothing is off, of the 6 others a
  * switch is off in 4, for each another 4. (The first and the last are not of ATSINFER_VK_DISABLE:
  * small bindings, the sizes of hardware.) */
-static const char *const switches[] = {"range",      "fp16",     "idot",     "import",
-                                       "xfer",       "hostvram", "budget",   "pin",
-                                       "timestamps", "fold",     "two-rows", "shape"};
+static const char *const switches[] = {"range",    "fp16",      "idot", "import",     "xfer",
+                                       "hostvram", "budget",    "pin",  "timestamps", "fold",
+                                       "two-rows", "four-rows", "shape"};
 enum { N_SWITCHES = COUNT_OF(switches), N_ROWS = 7, N_OFF = 4, SMALL_RANGE = 65536 };
 
 static bool is_off(size_t which, uint64_t seed) {

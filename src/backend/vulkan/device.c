@@ -108,6 +108,8 @@ static void read_properties(const struct vk_instance *i, const struct extensions
     g->import = has_import && !vk_disabled("import");
     g->import_align = max_i64((int64_t)host.minImportedHostPointerAlignment, 1);
     g->subgroup = v11.subgroupSize;
+    g->shuffles = (v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) &&
+                  (v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT);
     g->max_allocation = v11.maxMemoryAllocationSize;
     g->max_range = all.properties.limits.maxStorageBufferRange;
     uint64_t range = vk_switch("ATSINFER_VK_MAX_RANGE");

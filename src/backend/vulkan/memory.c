@@ -216,7 +216,8 @@ void vk_block_close(struct vulkan *v, struct vk_block *b) {
 
 ats_status vk_view_open(const struct vulkan *v, const struct vk_block *block, size_t offset,
                         size_t bytes, const char *what, struct vk_view *out) {
-    size_t align = (size_t)v->gpu.properties.limits.minStorageBufferOffsetAlignment;
+    size_t align = max_size((size_t)v->gpu.properties.limits.minStorageBufferOffsetAlignment,
+                            16); /* so that shaders may take four words at a time */
     size_t begin = offset / align * align;
     size_t end = min_size(round_up(offset + bytes, 4), block->bytes);
     REQUIRE(begin < end);

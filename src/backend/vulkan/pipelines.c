@@ -52,8 +52,14 @@ static const uint32_t product_q8_idot_experts_words[] =
 static const uint32_t product_q8_two_rows_words[] =
 #include "product_q8_two_rows.inc"
     ;
+static const uint32_t product_q8_four_rows_words[] =
+#include "product_q8_four_rows.inc"
+    ;
 static const uint32_t product_q8_two_rows_experts_words[] =
 #include "product_q8_two_rows_experts.inc"
+    ;
+static const uint32_t product_q8_four_rows_experts_words[] =
+#include "product_q8_four_rows_experts.inc"
     ;
 static const uint32_t product_raw_words[] =
 #include "product_raw.inc"

@@ -31,6 +31,13 @@ void vk_push_float(struct vk_dispatch *d, float value) {
     vk_push_int(d, bits);
 }
 
+bool vk_in_fours(const struct vk_dispatch *d, int begin, int end) {
+    int32_t all = 0;
+    for (int i = begin; i < end; i++)
+        all |= d->push[i];
+    return (all & 3) == 0;
+}
+
 void vk_bind(struct vk_dispatch *d, int binding, struct vk_view view, bool write) {
     d->views[binding] = view;
     d->bound[binding] = true;
@@ -225,6 +232,7 @@ static ats_status record(struct vk_builder *b) {
         TRY(vk_commands_begin(v, &c));
         GROW(list->items, list->n, list->cap, 1);
         list->items[list->n++] = c;
+        list->first = list->items[0];
         TRY(record_piece(b, c, &at));
     } while (at < b->n);
     return ATS_OK;

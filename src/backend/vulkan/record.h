@@ -40,6 +40,9 @@ struct vk_builder {
 struct vk_dispatch *vk_start(struct vk_builder *b);
 void vk_push_int(struct vk_dispatch *d, int64_t value);
 void vk_push_float(struct vk_dispatch *d, float value);
+/* Are the pushed words [begin, end) multiples of four? Offsets and strides that are let a shader
+ * take four floats at a time. */
+bool vk_in_fours(const struct vk_dispatch *d, int begin, int end);
 void vk_bind(struct vk_dispatch *d, int binding, struct vk_view view, bool write);
 /* Dispatches from now on are for lines [first, first + most); most 0: for all. */
 void vk_set_lines(struct vk_builder *b, int first, int most);

@@ -166,7 +166,8 @@ static ats_status add_round(const struct pass *q, const struct source *in, int n
     else
         bind_room(d, 1, in->view, in->stride, false);
     bind_room(d, 2, out->view, words, true);
-    return finish_lanes(q, d, SHADER_QUANTISE, n_cols / 32, 0, in->per_line == 1);
+    return finish_lanes(q, d, SHADER_QUANTISE, n_cols / 32, vk_in_fours(d, 1, d->n_push),
+                        in->per_line == 1);
 }
 
 /* ---- products ---- */

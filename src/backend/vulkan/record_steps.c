@@ -84,7 +84,8 @@ static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, 0);
     vk_push_int(d, 10 * (int64_t)n_blocks);
     b->rounded = s;
-    return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows, 0);
+    return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows,
+                             vk_in_fours(d, 1, d->n_push));
 }
 
 struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
@@ -115,6 +116,12 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
     }
     if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
     if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
+    if (q8 && idot && v->four_rows && tile == 1)
+        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_FOUR_ROWS_EXPERTS
+                                         : SHADER_PRODUCT_Q8_FOUR_ROWS,
+                                 {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
+                                 2 * PACK_ROWS,
+                                 tile};
     if (q8 && idot && v->two_rows)
         return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_TWO_ROWS_EXPERTS
                                          : SHADER_PRODUCT_Q8_TWO_ROWS,
@@ -355,7 +362,9 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s, const str
                                                  s->weight != NULL,
                                                  s->op->p.norm.scale > 0,
                                                  gated ? (int32_t)gated->op->p.gated.act + 1 : 0,
-                                                 three};
+                                                 three,
+                                                 vk_in_fours(d, 1, 8) &&
+                                                     vk_in_fours(d, 10, d->n_push)};
     return vk_finish(b, d, sum ? SHADER_NORM_SUM : SHADER_NORM, constants,
                      (s->end - s->begin) / group, s->rows, 1);
 }

@@ -50,7 +50,7 @@ void vk_submit(struct vulkan *v, const struct vk_commands *list, const struct vk
         if (i == 0 && job->after) add_wait(e, job->slot->arrived, job->after, stage);
         if (i == 0 && job->gate) add_wait(e, v->gate.semaphore, job->gate, stage);
         if (stamps && i == 0) e->commands[e->n_commands++] = stamps->begin;
-        e->commands[e->n_commands++] = list->items[i];
+        e->commands[e->n_commands++] = i ? list->items[i] : list->first;
         if (stamps && last) e->commands[e->n_commands++] = stamps->end;
         if (!last) continue;
         add_signal(e, v->timeline, job->value);

@@ -89,7 +89,9 @@ const struct vk_stamps *vk_stamps_ready(struct vulkan *v, struct vk_stamps *s,
         }
     }
     if (queue == BACKEND_COPY) v->f.ResetQueryPool(v->device, s->queries, 0, 2);
-    s->submit_ns = clock_ns();
+    if (v->put_off_ns == 0 || atomic_load_explicit(&v->n_put_off, memory_order_relaxed) == 0)
+        v->put_off_ns = clock_ns();
+    s->submit_ns = v->put_off_ns;
     return s;
 }
 

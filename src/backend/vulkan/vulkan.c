@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "backend/packed.h"
 #include "backend/vulkan/vulkan_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -621,6 +622,8 @@ static ats_status open_backend(struct vulkan *v, const char *name) {
     v->lanes = software ? 16 : 64;
     v->split = software ? 1 : 4;
     v->two_rows = software && v->gpu.two_rows;
+    v->four_rows = v->two_rows && v->gpu.shuffles && v->gpu.subgroup >= PACK_ROWS / 2 &&
+                   !vk_disabled("four-rows");
     v->tiles = !software && has_large_tiles(&v->gpu.properties.limits, v->split);
     v->fail_allocation = v->fail_asked = vk_switch("ATSINFER_VK_FAIL_ALLOCATION");
     v->lose_submission = vk_switch("ATSINFER_VK_LOSE_SUBMISSION");

@@ -53,6 +53,7 @@ struct vk_gpu {
     bool fp16, idot, import, host_vram, budget;
     bool address;                    /* shaders reach memory by its address */
     bool two_rows;                   /* shaders read words of 64 bits */
+    bool shuffles;                   /* lanes read each other's values */
     bool idot_fast;                  /* the device says that it gains by it */
     uint64_t heap_bytes, free_bytes; /* of device-local memory; free: by the budget, else a guess */
     uint64_t used_bytes;             /* of it, by this process when it was read */
@@ -151,11 +152,13 @@ struct backend_state {
     X(PRODUCT_Q8, product_q8)                                                                      \
     X(PRODUCT_Q8_IDOT, product_q8_idot)                                                            \
     X(PRODUCT_Q8_TWO_ROWS, product_q8_two_rows)                                                    \
+    X(PRODUCT_Q8_FOUR_ROWS, product_q8_four_rows)                                                  \
     X(PRODUCT_RAW, product_raw)                                                                    \
     X(PRODUCT_EXPERTS, product_experts)                                                            \
     X(PRODUCT_Q8_EXPERTS, product_q8_experts)                                                      \
     X(PRODUCT_Q8_IDOT_EXPERTS, product_q8_idot_experts)                                            \
     X(PRODUCT_Q8_TWO_ROWS_EXPERTS, product_q8_two_rows_experts)                                    \
+    X(PRODUCT_Q8_FOUR_ROWS_EXPERTS, product_q8_four_rows_experts)                                  \
     X(PRODUCT_RAW_EXPERTS, product_raw_experts)                                                    \
     X(ROUTE, route)                                                                                \
     X(EXPERTS_SORT, experts_sort)                                                                  \
@@ -208,6 +211,7 @@ struct vk_grid {
     int experts;     /* pairs come by so many experts, each of whom may begin a tile */
 };
 struct vk_commands {
+    VkCommandBuffer first;  /* items[0] again: what a round touches stands together */
     VkCommandBuffer *items; /* submitted in this order */
     size_t n, cap;
 };
@@ -224,7 +228,7 @@ struct vk_mirror {
 struct vk_stamps {
     VkQueryPool queries;
     VkCommandBuffer begin, end; /* NULL until it is timed */
-    uint64_t submit_ns;         /* of the last run, by the host's clock; 0: it was not timed */
+    uint64_t submit_ns;         /* the last run was not submitted before; 0: it was not timed */
 };
 struct backend_segment {
     VkDescriptorPool pool;
@@ -358,7 +362,8 @@ struct vulkan {
     int lanes;          /* of a work-group that is free to choose; a power of two */
     int split;          /* lanes that share a row of a packed product */
     bool tiles;         /* there are large ones */
-    bool two_rows;      /* a lane has two rows of a product of class q8: fewer loads */
+    bool two_rows;      /* a lane has two rows of a product of class q8: fewer loads, */
+    bool four_rows;     /* or of one line's product four */
 
     struct backend_limits limits;
     bool reserved;
@@ -390,6 +395,7 @@ struct vulkan {
     const struct round *written; /* that round_block holds, while last_value is not done */
     struct vk_batch batches[2];  /* of the queue, and of that of copies; guarded by queue_lock */
     _Atomic int n_put_off;       /* entries of both */
+    uint64_t put_off_ns;         /* when the first of them was, if timed */
     struct vk_gate gate;
     bool timed;       /* set between rounds; guarded by queue_lock, a copy may be left over */
     struct vk_clock { /* the device's clock stood at ticks when the host's stood at ns */

@@ -4,9 +4,19 @@ layout(std430, set = 0, binding = 1) readonly buffer Weights {
     uint w[];
 };
 
-/* Rows that a lane has. With TWO_ROWS it has two neighbours, whose codes come with one load of 64 bits:
- * software devices load for one lane after the other, so that loads are what takes time there. */
-#ifdef TWO_ROWS
+/* Rows that a lane has. Software devices load for one lane after the other, so that loads are what
+ * takes time there: with TWO_ROWS it has two neighbours, whose codes come with one load of 64 bits,
+ * with FOUR_ROWS four, with one of twice as many. */
+#if defined(FOUR_ROWS)
+#extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
+layout(std430, set = 0, binding = 1) readonly buffer Pairs {
+    uint64_t pairs[];
+};
+layout(std430, set = 0, binding = 1) readonly buffer Fours {
+    u64vec2 fours[];
+};
+#define LANE_ROWS 4
+#elif defined(TWO_ROWS)
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(std430, set = 0, binding = 1) readonly buffer Both {
     uint64_t both[];
@@ -36,7 +46,14 @@ uint value_of(uint n) {
 
 /* One word of each of the lane's rows. */
 void load(int at, out uint word[LANE_ROWS]) {
-#ifdef TWO_ROWS
+#if defined(FOUR_ROWS)
+    u64vec2 rows = fours[at >> 2];
+    uvec2 low = unpackUint2x32(rows.x), high = unpackUint2x32(rows.y);
+    word[0] = low.x;
+    word[1] = low.y;
+    word[2] = high.x;
+    word[3] = high.y;
+#elif defined(TWO_ROWS)
     uvec2 rows = unpackUint2x32(both[at >> 1]);
     word[0] = rows.x;
     word[1] = rows.y;
@@ -79,13 +96,23 @@ vec4 signed_bytes(uint c) {
                 bitfieldExtract(int(c), 24, 8));
 }
 
-float half_of(uint word, int r) { return half_to_float((word >> (16 * (r & 1))) & 0xffffu); }
+/* The words in which the halves of the lane's rows stand. */
+#ifdef FOUR_ROWS
+uvec2 load_halves(int at) { return unpackUint2x32(pairs[at >> 1]); }
+#else
+uvec2 load_halves(int at) { return uvec2(w[at]); }
+#endif
+/* Of row r + i, the lane's i-th. */
+float half_of(uvec2 words, int r, int i) {
+    uint word = i < 2 ? words.x : words.y;
+    return half_to_float((word >> (16 * ((r + i) & 1))) & 0xffffu);
+}
 uint byte_of(uint word, int r) { return (word >> (8 * (r & 3))) & 0xffu; }
 float signed_of(uint word, int r) { return float(bitfieldExtract(int(word), 8 * (r & 3), 8)); }
 float e8m0_half(uint e) { return uintBitsToFloat(e < 2u ? 0x00200000u << e : (e - 1u) << 23); }
 
-/* Scale and min of both halves of block b of the lane's rows, the first being r (two: r is even, so
- * that they share words). at: word where the group's scales begin. */
+/* Scale and min of both halves of block b of the lane's rows, the first being r, a multiple of their
+ * number, so that they share words. at: word where the group's scales begin. */
 void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE_ROWS]) {
     int h = r >> 1, q = r >> 2; /* the words of halves and bytes */
     if (TYPE == MXFP4) {
@@ -93,17 +120,18 @@ void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(e8m0_half(byte_of(e, r + i)));
     } else if (TYPE == Q4_1 || TYPE == Q5_1) {
-        uint d = w[at + 16 * b + h], m = w[at + 16 * b + 8 + h];
+        uvec2 d = load_halves(at + 16 * b + h), m = load_halves(at + 16 * b + 8 + h);
         for (int i = 0; i < LANE_ROWS; i++) {
-            scale[i] = vec2(half_of(d, r + i));
-            least[i] = vec2(half_of(m, r + i));
+            scale[i] = vec2(half_of(d, r, i));
+            least[i] = vec2(half_of(m, r, i));
         }
     } else if (TYPE == Q4_K || TYPE == Q5_K || TYPE == Q2_K) {
         int unit = at + 80 * (b >> 3), block = unit + 16 + 8 * (b & 7);
-        uint d = w[unit + h], m = w[unit + 8 + h], first = w[block + q], second = w[block + 4 + q];
+        uvec2 d = load_halves(unit + h), m = load_halves(unit + 8 + h);
+        uint first = w[block + q], second = w[block + 4 + q];
         for (int i = 0; i < LANE_ROWS; i++) {
             uint one = byte_of(first, r + i), two = byte_of(second, r + i);
-            float d_scale = half_of(d, r + i), d_least = half_of(m, r + i);
+            float d_scale = half_of(d, r, i), d_least = half_of(m, r, i);
             if (TYPE == Q2_K) {
                 scale[i] = d_scale * vec2(one & 15u, two & 15u);
                 least[i] = -(d_least * vec2(one >> 4, two >> 4));
@@ -114,18 +142,20 @@ void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE
         }
     } else if (TYPE == Q3_K || TYPE == Q6_K) {
         int unit = at + 72 * (b >> 3), block = unit + 8 + 8 * (b & 7);
-        uint d = w[unit + h], first = w[block + q], second = w[block + 4 + q];
+        uvec2 d = load_halves(unit + h);
+        uint first = w[block + q], second = w[block + 4 + q];
         for (int i = 0; i < LANE_ROWS; i++)
-            scale[i] = half_of(d, r + i) * vec2(signed_of(first, r + i), signed_of(second, r + i));
+            scale[i] = half_of(d, r, i) * vec2(signed_of(first, r + i), signed_of(second, r + i));
     } else if (TYPE == IQ4_XS) {
         int unit = at + 40 * (b >> 3);
-        uint d = w[unit + h], first = w[unit + 8 + 4 * (b & 7) + q];
+        uvec2 d = load_halves(unit + h);
+        uint first = w[unit + 8 + 4 * (b & 7) + q];
         for (int i = 0; i < LANE_ROWS; i++)
-            scale[i] = vec2(half_of(d, r + i) * signed_of(first, r + i));
+            scale[i] = vec2(half_of(d, r, i) * signed_of(first, r + i));
     } else {
-        uint d = w[at + 8 * b + h];
+        uvec2 d = load_halves(at + 8 * b + h);
         for (int i = 0; i < LANE_ROWS; i++)
-            scale[i] = vec2(half_of(d, r + i));
+            scale[i] = vec2(half_of(d, r, i));
     }
     for (int i = 0; !HAS_MIN && i < LANE_ROWS; i++)
         least[i] = vec2(0);
