@@ -36,7 +36,7 @@ struct measure_options {
 MUST_CHECK ats_status measure_keys(struct arena *arena, const struct model *model,
                                    const struct measure_options *options, struct profile **out);
 /* Everything in the arena; name and key are the caller's to set. A time that is zero, not finite or
- * longer than a minute is measured again, then refused. Errors: CANCELLED; DEVICE for what cannot
- * be a time, naming the operator; those of the backends. */
+ * longer than a minute is measured again, twice, then refused. Errors: CANCELLED; DEVICE for what
+ * cannot be a time, naming the operator; those of the backends. */
 MUST_CHECK ats_status measure_profile(struct arena *arena, const struct model *model,
                                       const struct measure_options *options, struct profile **out);

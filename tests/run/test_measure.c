@@ -182,6 +182,47 @@ static void measuring_can_be_cancelled(void **state) {
     arena_free(&own);
 }
 
+#define WRONG "ATSINFER_SIM_WRONG_TIMES"
+
+/* All operators have been measured: links are next. */
+static bool then_copies(void *user, uint64_t done, uint64_t total) {
+    if (done == total - 3) setenv(WRONG, user, 1);
+    return true;
+}
+
+/* A clock that is wrong for a while, and one that stays so; of segments, and of copies. */
+static void what_cannot_be_a_time_is_measured_again_then_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *ops, *copies; /* so many wrong times, first and once copies come */
+        const char *says;         /* NULL: it comes out right */
+    } cases[] = {{"6", "-6", NULL},
+                 {"1000000", "", "says that a copy of one number takes"},
+                 {"0", "-1000000", "says that a copy of 32 MiB takes"}};
+    struct measure_options o = quick();
+    o.progress = then_copies;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct arena own = {0};
+        struct profile *p;
+        setenv(WRONG, cases[i].ops, 1);
+        o.progress_user = (void *)(uintptr_t)cases[i].copies;
+        if (cases[i].says) {
+            TEST_STATUS(measure_profile(&own, model, &o, &p), ATS_DEVICE);
+            TEST_ERROR_HAS(cases[i].says);
+            TEST_ERROR_HAS("again and again");
+            assert_null(p);
+        } else {
+            TEST_OK(measure_profile(&own, model, &o, &p));
+            for (int k = 0; k < p->n_items; k++)
+                check_item(p, &p->items[k], k % N_SIDES);
+            near("up", p->link.up_pinned * 1e-9, 25, 0.01);
+            near("kappa up", 1e9 * p->link.kappa_up_s, 5000, 0.03);
+        }
+        arena_free(&own);
+    }
+    unsetenv(WRONG);
+}
+
 static void devices_that_are_not_there_are_refused(void **state) {
     (void)state;
     struct arena own = {0};
@@ -199,6 +240,7 @@ int main(void) {
         cmocka_unit_test(links_and_switches_are_what_they_cost),
         cmocka_unit_test(profile_passes_the_checks_of_files),
         cmocka_unit_test(measuring_can_be_cancelled),
+        cmocka_unit_test(what_cannot_be_a_time_is_measured_again_then_refused),
         cmocka_unit_test(devices_that_are_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -116,7 +116,8 @@ struct sim {
 };
 
 struct sim_world {
-    int64_t fail_asked, fail_left; /* test switch, see sim.c */
+    int64_t fail_asked, fail_left;   /* test switches, see sim.c */
+    int64_t wrong_asked, wrong_left; /* times that are told */
     struct sim *devices;
     int n_opened;   /* ever */
     int n_segments; /* submitted and not done, of all devices */
