@@ -44,6 +44,8 @@ static void add_memory(struct buf *out, const json_t *o) {
     add_size(out, real_of(memory, "work_bytes"));
     buf_printf(out, ", %.0f slots of ", real_of(memory, "slots"));
     add_size(out, real_of(memory, "slot_bytes"));
+    buf_add_str(out, "; left to others ");
+    add_size(out, real_of(memory, "left_to_others_bytes"));
     buf_printf(out, "\n%.0f device changes a round\n", real_of(o, "device_changes"));
 }
 
@@ -61,20 +63,27 @@ static void add_cost(struct buf *out, const json_t *o) {
                slower < 0 ? "faster" : "slower");
 }
 
+#define STREAMED "   with streaming: decode, prefill"
+
+/* The end of a line: with what comes through the slots, if anything does. */
+static void add_streamed(struct buf *out, const json_t *row) {
+    if (json_object_get(row, "streamed_decode_tok_s"))
+        buf_printf(out, " %24.2f %8.1f", real_of(row, "streamed_decode_tok_s"),
+                   real_of(row, "streamed_prefill_tok_s"));
+    buf_add_char(out, '\n');
+}
+
 static void add_predictions(struct buf *out, const json_t *o) {
     const json_t *list = json_object_get(o, "predictions");
     bool streams = json_object_get(json_array_get(list, 0), "streamed_decode_tok_s") != NULL;
     buf_printf(out, "\n%8s %14s %14s %8s%s\n", "depth", "decode tok/s", "prefill tok/s", "regret",
-               streams ? "   with streaming: decode, prefill" : "");
+               streams ? STREAMED : "");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *p = json_array_get(list, i);
         buf_printf(out, "%8.0f %14.2f %14.1f %7.1f%%", real_of(p, "depth"),
                    real_of(p, "decode_tok_s"), real_of(p, "prefill_tok_s"),
                    100 * real_of(p, "regret"));
-        if (streams)
-            buf_printf(out, " %24.2f %8.1f", real_of(p, "streamed_decode_tok_s"),
-                       real_of(p, "streamed_prefill_tok_s"));
-        buf_add_char(out, '\n');
+        add_streamed(out, p);
     }
 }
 
@@ -91,17 +100,21 @@ static void add_limits(struct buf *out, const json_t *o) {
 }
 
 static void add_changes(struct buf *out, const json_t *o) {
-    static const char *const keys[][2] = {{"one_gib_more", "1 GiB more"},
+    static const char *const keys[][2] = {{"here", "as it is"},
+                                          {"one_gib_more", "1 GiB more"},
                                           {"one_gib_less", "1 GiB less"},
                                           {"smaller_kv", "smaller KV type"},
                                           {"half_bus", "half the bus"}};
     const json_t *changes = json_object_get(o, "changes");
-    buf_printf(out, "\n%-16s %14s %14s\n", "with", "decode tok/s", "prefill tok/s");
+    bool streams = json_object_get(json_object_get(changes, "here"), "streamed_decode_tok_s");
+    buf_printf(out, "\n%-16s %14s %14s%s\n", "with", "decode tok/s", "prefill tok/s",
+               streams ? STREAMED : "");
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         const json_t *c = json_object_get(changes, keys[i][0]);
-        if (json_is_object(c))
-            buf_printf(out, "%-16s %14.2f %14.1f\n", keys[i][1], real_of(c, "decode_tok_s"),
-                       real_of(c, "prefill_tok_s"));
+        if (!json_is_object(c)) continue;
+        buf_printf(out, "%-16s %14.2f %14.1f", keys[i][1], real_of(c, "decode_tok_s"),
+                   real_of(c, "prefill_tok_s"));
+        add_streamed(out, c);
     }
 }
 
@@ -196,7 +209,8 @@ static void fill(struct app *app, const char *machine, ats_simulation *s) {
     s->kv_k = rules.kv_k;
     s->kv_v = rules.kv_v;
     s->math = rules.math;
-    s->n_batch = flag_int(f, FLAG_BATCH_SIZE);
+    s->n_batch = rules.n_batch;
+    s->depth = rules.plan_depth;
     s->gpu_layers = rules.gpu_layers;
     s->overrides = rules.overrides;
     s->n_overrides = rules.n_overrides;

@@ -126,8 +126,8 @@ static void find_limits(struct explainer *e) {
 
 /* ---- what would change ---- */
 
-static struct explain_change change_to(const struct placement *p) {
-    return (struct explain_change){true, p->decode_s, p->prefill_s, p->gpu_bytes};
+static struct explain_change change_to(const struct items *items, const struct placement *p) {
+    return (struct explain_change){true, p->decode_s, p->prefill_s, p->gpu_bytes, items, p};
 }
 
 /* The best placement of other items (of the same graph) for the budget; none if it cannot be had.
@@ -142,7 +142,7 @@ static struct explain_change change_items(struct explainer *e, const struct prof
         error_clear();
         return (struct explain_change){0};
     }
-    return change_to(p);
+    return change_to(items, p);
 }
 
 static bool smaller_type(enum dtype *type) {
@@ -211,10 +211,21 @@ static ats_status solve_free(struct explainer *e, const struct placement *chosen
 
 static void explain_changes(struct explainer *e, const struct placement *found,
                             const int64_t *budgets) {
-    e->out->more_memory = change_to(&found[GIB_MORE]);
-    if (budgets[GIB_LESS] < budgets[HERE]) e->out->less_memory = change_to(&found[GIB_LESS]);
+    e->out->here = change_to(e->items, &found[HERE]);
+    e->out->more_memory = change_to(e->items, &found[GIB_MORE]);
+    if (budgets[GIB_LESS] < budgets[HERE])
+        e->out->less_memory = change_to(e->items, &found[GIB_LESS]);
     e->out->smaller_cache = with_smaller_cache(e);
     e->out->half_bus = with_half_bus(e);
+}
+
+static bool same_homes(const struct items *items, const struct placement *a,
+                       const struct placement *b) {
+    for (int i = 0; i < items->n_items; i++)
+        if (a->homes[i] != b->homes[i]) return false;
+    for (int k = 0; k < items->n_blocks; k++)
+        if (a->units[k] != b->units[k]) return false;
+    return true;
 }
 
 ats_status explain(struct arena *arena, const struct explain_problem *problem,
@@ -227,6 +238,8 @@ ats_status explain(struct arena *arena, const struct explain_problem *problem,
     int64_t budgets[N_BUDGETS];
     TRY(solve_around(&e, found, budgets));
     TRY(solve_free(&e, &found[HERE]));
+    if (!given && problem->decided && !same_homes(items, &found[HERE], problem->decided))
+        given = problem->decided;
     if (given) {
         struct placement *copy = ARENA_NEW(arena, struct placement);
         *copy = *given;

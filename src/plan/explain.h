@@ -51,6 +51,8 @@ struct explain_change {
     bool valid; /* it can be had, and its times are known */
     double decode_s, prefill_s;
     int64_t gpu_bytes;
+    const struct items *items;         /* as they would be, */
+    const struct placement *placement; /* of which this would be chosen */
 };
 
 struct explanation {
@@ -70,7 +72,8 @@ struct explanation {
     int n_fixed; /* items */
     struct explain_prediction predictions[EXPLAIN_DEPTHS];
     struct limit round, blocks, prefill; /* S6, S6b, of a chunk; at the first depth planned for */
-    /* Of the best placements; not with a given one. */
+    /* Of the best placements; not with a given one. `here`: as it is. */
+    struct explain_change here;
     struct explain_change more_memory, less_memory; /* by a GiB */
     struct explain_change smaller_cache;            /* F32 to F16, F16 to Q8_0 */
     struct explain_change half_bus;
@@ -82,6 +85,9 @@ struct explain_problem {
     struct items_options items;
     struct placement_options placement; /* fixed, if given, is of the same items */
     int64_t budget_bytes;               /* of device memory for weights and caches */
+    /* What was decided, with more in view than this problem has; NULL: nothing. If it is what would
+     * be placed here too, what would change is told, else it is explained as if it were given. */
+    const struct placement *decided;
 };
 
 /* given: a placement to explain (its homes, units, residents are read), NULL: the best is.

@@ -73,7 +73,8 @@ json_t *explain_to_json(const struct explanation *e, const char *cpu, const char
                                   limit_json(&e->blocks, n), "prefill",
                                   limit_json(&e->prefill, chunk)));
     json_object_set_new(out, "changes",
-                        json_pack("{s:o, s:o, s:o, s:o}", "one_gib_more",
+                        json_pack("{s:o, s:o, s:o, s:o, s:o}", "here",
+                                  change_json(&e->here, chunk, n), "one_gib_more",
                                   change_json(&e->more_memory, chunk, n), "one_gib_less",
                                   change_json(&e->less_memory, chunk, n), "smaller_kv",
                                   change_json(&e->smaller_cache, chunk, n), "half_bus",

@@ -2,13 +2,17 @@
  * The plan that the planner makes for a model on a described machine, explained (plan/explain.h):
  * ats_explain. The budget is that of the best way to simulate it; no weights are read.
  */
+#include <math.h>
+
 #include "plan/diff.h"
 #include "plan/explain.h"
 #include "run/engine.h"
 #include "run/simulate.h"
 
-static json_t *memory_json(const struct decide_way *w, double usable_bytes) {
-    return json_pack("{s:f, s:f, s:f, s:i, s:f}", "usable_bytes", usable_bytes, "budget_bytes",
+/* total_bytes: of the device; what of it is not usable is left to others. */
+static json_t *memory_json(const struct decide_way *w, double total_bytes, double usable_bytes) {
+    return json_pack("{s:f, s:f, s:f, s:f, s:i, s:f}", "usable_bytes", usable_bytes,
+                     "left_to_others_bytes", fmax(0, total_bytes - usable_bytes), "budget_bytes",
                      w->budget_bytes, "work_bytes", w->work_bytes, "slots", w->n_slots,
                      "slot_bytes", w->slot_bytes);
 }
@@ -51,30 +55,67 @@ static ats_status add_diff(struct simulation *s, const struct explanation *e, js
 
 /* ---- with what is streamed ---- */
 
-/* Of a schedule as it was decided, at another depth. */
-static json_t *rate_at(struct simulation *s, const struct schedule *as, enum transfer_rule rule,
-                       int n_tokens, double depth) {
-    struct decide_options o = simulation_options(s, s->best.n_batch);
-    struct schedule_options so = decide_schedule_options(&o, &s->best, n_tokens, depth);
-    struct schedule there;
-    so.rule = rule;
-    schedule_retime(&s->arena, s->items, s->best.placement, &so, as, &there);
-    return json_real(n_tokens / there.transfer.result.round_s);
+/* A way that streams, and what it was decided by. */
+struct streaming {
+    struct arena *arena;
+    const struct items *items;
+    const struct decide_options *options;
+    const struct decide_way *way;
+    int chunk; /* tokens */
+};
+
+static void set_rates(json_t *o, int chunk, const struct schedule *decode,
+                      const struct schedule *prefill) {
+    json_object_set_new(o, "streamed_decode_tok_s", json_real(1 / decode->transfer.result.round_s));
+    json_object_set_new(o, "streamed_prefill_tok_s",
+                        json_real(chunk / prefill->transfer.result.round_s));
 }
 
-/* Beside what placements are chosen by: the plan as it is simulated, slots in use. */
-static void add_streaming(struct simulation *s, json_t *answer) {
-    int chunk = min_int(s->best.n_batch, s->o.n_prompt);
+/* The schedules as they were decided, at a depth. */
+static void add_at_depth(const struct streaming *s, double depth, json_t *row) {
+    const struct decide_way *w = s->way;
+    struct schedule_options one = decide_schedule_options(s->options, w, 1, depth),
+                            many = decide_prompt_options(s->options, w, s->chunk, depth);
+    struct schedule decode, prefill;
+    schedule_retime(s->arena, s->items, w->placement, &one, &w->decode, &decode);
+    schedule_retime(s->arena, s->items, w->placement, &many, &w->prefill, &prefill);
+    set_rates(row, s->chunk, &decode, &prefill);
+}
+
+/* What would be streamed if something changed, through the same slots; of one program, in prompts
+ * the same as in decode. */
+static void add_change(const struct streaming *s, const struct explain_change *c, json_t *row) {
+    const struct decide_options *o = s->options;
+    struct schedule_options one = decide_schedule_options(o, s->way, 1, o->depth);
+    struct schedule_options many =
+        decide_prompt_options(o, s->way, s->chunk, (o->n_prompt - s->chunk) / 2.0);
+    struct schedule decode, prefill;
+    if (!c->valid) return;
+    schedule_solve(s->arena, c->items, c->placement, &one, &decode);
+    if (o->one_program)
+        schedule_retime(s->arena, c->items, c->placement, &many, &decode, &prefill);
+    else
+        schedule_solve(s->arena, c->items, c->placement, &many, &prefill);
+    set_rates(row, s->chunk, &decode, &prefill);
+}
+
+/* Beside what placements are chosen by: the plan with its slots in use. */
+static void add_streaming(const struct streaming *s, const struct explanation *e, json_t *answer) {
+    const struct {
+        const char *name;
+        const struct explain_change *change;
+    } changes[] = {{"here", &e->here},
+                   {"one_gib_more", &e->more_memory},
+                   {"one_gib_less", &e->less_memory},
+                   {"smaller_kv", &e->smaller_cache},
+                   {"half_bus", &e->half_bus}};
+    json_t *told = json_object_get(answer, "changes"), *row;
     size_t i;
-    json_t *row;
-    if (s->best.n_slots == 0) return;
-    json_array_foreach(json_object_get(answer, "predictions"), i, row) {
-        double depth = json_number_value(json_object_get(row, "depth"));
-        json_object_set_new(row, "streamed_decode_tok_s",
-                            rate_at(s, &s->best.decode, s->rule, 1, depth));
-        json_object_set_new(row, "streamed_prefill_tok_s",
-                            rate_at(s, &s->best.prefill, s->prefill_rule, chunk, depth));
-    }
+    if (s->way->n_slots == 0) return;
+    json_array_foreach(json_object_get(answer, "predictions"), i, row)
+        add_at_depth(s, json_number_value(json_object_get(row, "depth")), row);
+    for (i = 0; i < COUNT_OF(changes); i++)
+        add_change(s, changes[i].change, json_object_get(told, changes[i].name));
 }
 
 static ats_status explain_best(struct simulation *s, json_t **out) {
@@ -82,16 +123,21 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
                                       .profile = s->machine,
                                       .items = s->items_options,
                                       .placement = s->placement_options,
-                                      .budget_bytes = (int64_t)s->best.budget_bytes};
+                                      .budget_bytes = (int64_t)s->best.budget_bytes,
+                                      .decided = s->best.placement};
     struct explanation *e;
     TRY(explain(&s->arena, &problem, s->constraints.given.placement, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));
-    json_object_set_new(*out, "memory", memory_json(&s->best, s->vram_bytes));
+    json_object_set_new(*out, "memory",
+                        memory_json(&s->best, (double)s->machine->gpu_bytes, s->vram_bytes));
     json_object_set_new(*out, "granularity", json_string(s->o.granularity));
     json_object_set_new(*out, "n_layers", json_integer(s->model->hp.n_layers));
     json_object_set_new(*out, "context", json_integer(s->o.n_ctx));
-    add_streaming(s, *out);
+    const struct decide_options o = simulation_options(s, s->best.n_batch);
+    const struct streaming streaming = {&s->arena, s->items, &o, &s->best,
+                                        min_int(s->best.n_batch, s->o.n_prompt)};
+    add_streaming(&streaming, e, *out);
     return add_diff(s, e, *out);
 }
 
@@ -109,30 +155,27 @@ ats_status ats_explain(const ats_simulation *given, char **json) {
 
 /* ---- an engine's own ---- */
 
-static bool same_homes(const struct items *items, const struct placement *a,
-                       const struct placement *b) {
-    for (int i = 0; i < items->n_items; i++)
-        if (a->homes[i] != b->homes[i]) return false;
-    for (int k = 0; k < items->n_blocks; k++)
-        if (a->units[k] != b->units[k]) return false;
-    return true;
-}
-
-/* As it would be placed again, if that is what is in force: then changes can be told; else what is
- * there is explained. */
-static ats_status explain_way(struct arena *arena, const struct planner *p,
+static ats_status explain_own(struct arena *arena, const struct planner *p,
                               const struct decide_way *w, struct explanation **out) {
     struct explain_problem problem = {.graph = p->model->graph,
                                       .profile = p->profile,
                                       .items = p->items_options,
                                       .placement = p->options.placement,
-                                      .budget_bytes = (int64_t)w->budget_bytes};
+                                      .decided = w->placement};
+    problem.budget_bytes = max_i64((int64_t)w->budget_bytes, w->placement->gpu_bytes);
     if (problem.placement.n_depths == 0) problem.placement = p->base.placement;
     problem.placement.prompts_in_place = w->prompts_from == 0;
-    TRY(explain(arena, &problem, NULL, out));
-    if (same_homes(p->items, (*out)->placement, w->placement)) return ATS_OK;
-    problem.budget_bytes = max_i64(problem.budget_bytes, w->placement->gpu_bytes);
-    return explain(arena, &problem, w->placement, out);
+    return explain(arena, &problem, NULL, out);
+}
+
+/* What a plan's file streams is not told again: nobody decided it. */
+static void add_own_streaming(struct arena *arena, const struct planner *p,
+                              const struct decide_way *w, const struct explanation *e,
+                              json_t *answer) {
+    struct decide_options o = p->options;
+    const struct streaming s = {arena, p->items, &o, w, min_int(w->n_batch, p->base.n_prompt)};
+    o.one_program = w->prompts_from == 0;
+    if (o.placement.n_depths > 0) add_streaming(&s, e, answer);
 }
 
 char *ats_engine_explain(const ats_engine *e) {
@@ -142,10 +185,14 @@ char *ats_engine_explain(const ats_engine *e) {
     char *text = NULL;
     const struct decide_way *way = adapt_way(e);
     if (!way) return NULL;
-    if (explain_way(&arena, p, way, &x) == ATS_OK) {
+    if (explain_own(&arena, p, way, &x) == ATS_OK) {
         json_t *o = explain_to_json(x, "cpu", "gpu");
+        double budget = (double)e->choice.budget_bytes, total = budget;
+        for (int d = 0; d < e->n_devices; d++)
+            if (e->devices[d]->gpu) total = (double)e->ledger.devices[d].memory.total_bytes;
         json_object_set_new(o, "schema", json_integer(1));
-        json_object_set_new(o, "memory", memory_json(way, (double)e->choice.budget_bytes));
+        json_object_set_new(o, "memory", memory_json(way, total, budget));
+        add_own_streaming(&arena, p, way, x, o);
         json_object_set_new(o, "granularity", json_string("shard"));
         json_object_set_new(o, "n_layers", json_integer(e->model->hp.n_layers));
         json_object_set_new(o, "context", json_integer(e->options.n_ctx));

@@ -300,7 +300,11 @@ static void plan_explains_a_described_machine(void **state) {
     assert_has(&s.out, "gpu        512.0 MiB     2.0 KiB\n");
     assert_has(&s.out, "2048          12.50          300.0    25.0%");
     assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
-    assert_has(&s.out, "half the bus              11.00          150.0\n");
+    assert_has(&s.out, "decode tok/s  prefill tok/s   with streaming: decode, prefill\n");
+    assert_has(&s.out, "as it is                  12.50          300.0                    20.00");
+    assert_has(&s.out, "half the bus              11.00          150.0                    15.00"
+                       "    350.0\n");
+    assert_has(&s.out, "left to others     1.0 KiB\n");
     assert_lacks(&s.out, "1 GiB more");
     assert_has(&s.out, "blk.7.attention");
     assert_has(&s.out, "both (GPU 75%): by tensor\n");

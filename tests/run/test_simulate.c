@@ -249,6 +249,20 @@ static void what_is_wrong_is_refused(void **state) {
     REFUSED(machine = small, ATS_BAD_FILE, "small.json: memory.usable_bytes: 0 MiB");
 }
 
+/* As it is, it is as simulated; with half the bus less comes through the slots. */
+static void changes_know_what_is_streamed(const json_t *changes, double simulated_tok_s) {
+    const json_t *here = test_json_get(changes, "here"), *half = test_json_get(changes, "half_bus"),
+                 *more = test_json_get(changes, "one_gib_more"),
+                 *less = test_json_get(changes, "one_gib_less");
+    double decode = number(here, "streamed_decode_tok_s");
+    double prefill = number(here, "streamed_prefill_tok_s");
+    assert_true(fabs(decode / simulated_tok_s - 1) < 1e-9);
+    assert_true(number(half, "streamed_decode_tok_s") < 0.95 * decode);
+    assert_true(number(half, "streamed_prefill_tok_s") < 0.95 * prefill);
+    assert_true(number(more, "streamed_decode_tok_s") > decode);
+    assert_true(number(less, "streamed_decode_tok_s") < decode);
+}
+
 /* At the depth that is simulated, second of those that are told. */
 static void streamed_predictions_are_the_simulated(ats_simulation s) {
     s.n_slots = 4, s.depth = 2048;
@@ -259,6 +273,10 @@ static void streamed_predictions_are_the_simulated(ats_simulation s) {
     assert_true(fabs(told / number(d, "decode_tok_s") - 1) < 1e-9);
     assert_true(told > 1.02 * number(row, "decode_tok_s"));
     assert_true(number(row, "streamed_prefill_tok_s") > 0);
+    const json_t *gpu = test_json_get(e, "gpu"), *placement = test_json_get(d, "placement");
+    double bytes = number(gpu, "weight_bytes") + number(gpu, "kv_bytes");
+    assert_true(fabs(bytes - number(placement, "gpu_bytes")) < 1e3); /* shares are rounded */
+    changes_know_what_is_streamed(test_json_get(e, "changes"), number(d, "decode_tok_s"));
     json_decref(e), json_decref(d);
 }
 
