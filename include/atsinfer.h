@@ -77,12 +77,13 @@ typedef enum ats_math { ATS_MATH_DEFAULT, ATS_MATH_F32, ATS_MATH_BF16 } ats_math
 typedef bool ats_progress_fn(void *user, const char *what, uint64_t done, uint64_t total);
 
 typedef struct ats_options {
-    const char *model;   /* path of a GGUF file; of any part if it is split. Required */
-    int n_ctx;           /* tokens a session can hold; 0: the model's, at most 8192 */
-    int n_seqs;          /* sessions open at once; 0: 1. KV is reserved for all of them */
-    int n_batch;         /* tokens in one round at most; 0: 512 */
-    int n_rows;          /* rows of logits wanted in one round at most; 0: 32 */
-    int n_threads;       /* decode; 0: one per fast core that this process may use */
+    const char *model; /* path of a GGUF file; of any part if it is split. Required */
+    int n_ctx;         /* tokens a session can hold; 0: the model's, at most 8192 */
+    int n_seqs;        /* sessions open at once; 0: 1. KV is reserved for all of them */
+    int n_batch;   /* tokens in one round at most; 0: 512, or up to 4096 where the plan is made by
+                      measured times and prompts are faster in longer rounds */
+    int n_rows;    /* rows of logits wanted in one round at most; 0: 32 */
+    int n_threads; /* decode; 0: one per fast core that this process may use */
     int n_threads_batch; /* prefill; 0: as n_threads */
     bool pin;            /* a CPU for each thread; a warning (ats_log_set) where that fails */
     ats_kv_type kv_k, kv_v;
@@ -102,6 +103,8 @@ typedef struct ats_options {
     /* A plan by such times may have two programs: prompts stream what the CPU computes in decode,
      * if that is predicted to be faster. True: one program for all rounds. */
     bool one_program;
+    int plan_depth; /* tokens in the context that decode is planned for; 0: half of it after 2048,
+                       half after half the context, at most 8192 */
     /* What changes a plan between rounds, where it is the engine's to choose; see below. When a
      * device's or the link's speed differs by replan_threshold (0: 0.15), at least replan_interval
      * rounds (0: 5) apart, and only for a gain that pays. */
@@ -186,7 +189,8 @@ typedef struct ats_simulation {
     ats_kv_type kv_k, kv_v;  /* of caches; and the class of products, as in ats_options */
     ats_math math;
     int n_prompt;               /* tokens whose prefill is timed; 0: 2048 */
-    int depth;                  /* tokens before the one whose decode is timed; 0: n_prompt */
+    int depth;                  /* tokens before the one whose decode is timed, and planned for; 0:
+                                   n_prompt; explained: planned as ats_options.plan_depth has it */
     int n_batch;                /* of a chunk; 0: chosen */
     int n_slots;                /* < 0: chosen among 0, 2 and 4 */
     bool stream_caches;         /* KV of the host may be copied for a round, as weights are */

@@ -114,9 +114,7 @@ MUST_CHECK static ats_status config_open(struct bench *b, const struct bench_con
     ats_options o;
     app_engine_options(b->app, &o);
     o.n_ctx = b->n_ctx;
-    o.n_batch = c->n_batch;
-    if (flag_given(f, FLAG_BENCH_UBATCH))
-        o.n_batch = min_int(o.n_batch, flag_int(f, FLAG_BENCH_UBATCH));
+    o.n_batch = app_batch(f, c->n_batch, FLAG_BENCH_UBATCH);
     o.n_threads = c->n_threads;
     o.kv_k = (ats_kv_type)c->type_k;
     o.kv_v = (ats_kv_type)c->type_v;

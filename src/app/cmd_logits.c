@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { N_CHUNK = 512 };
+
 struct logits {
     struct app *app;
     ats_engine *engine;
@@ -32,6 +34,7 @@ MUST_CHECK static ats_status logits_open(struct app *app, const char *name, cons
     options.n_seqs = l->n_seqs = flag_int(&app->flags, FLAG_LOGITS_SEQS);
     TRY(app_parse_ids(name, text, n_text, INT32_MAX, &l->ids, &l->n_ids));
     if (l->n_ids == 0) return fail(ATS_BAD_INPUT, "%s: there are no ids", name);
+    if (!options.n_batch) options.n_batch = N_CHUNK; /* rows are reserved for it */
     l->n_chunk = min_size(l->n_ids, (size_t)options.n_batch);
     options.n_rows = (int)l->n_chunk * l->n_seqs;
     TRY(app_engine_open(app, &options, &l->engine));

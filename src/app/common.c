@@ -168,14 +168,17 @@ void app_types(const struct app *app, ats_kv_type *kv_k, ats_kv_type *kv_v, ats_
     *math = maths[flag_int(&app->flags, FLAG_MATH)];
 }
 
+int app_batch(const struct flags *f, int n_batch, enum flag_id ubatch) {
+    if (!flag_given(f, ubatch)) return n_batch;
+    return n_batch ? min_int(n_batch, flag_int(f, ubatch)) : flag_int(f, ubatch);
+}
+
 void app_engine_options(struct app *app, ats_options *o) {
     const struct flags *f = &app->flags;
     ats_options_default(o);
     o->model = app->model;
     o->n_ctx = flag_int(f, FLAG_CTX_SIZE);
-    o->n_batch = flag_int(f, FLAG_BATCH_SIZE);
-    if (flag_given(f, FLAG_UBATCH_SIZE))
-        o->n_batch = min_int(o->n_batch, flag_int(f, FLAG_UBATCH_SIZE));
+    o->n_batch = app_batch(f, flag_int(f, FLAG_BATCH_SIZE), FLAG_UBATCH_SIZE);
     o->n_threads = flag_int(f, FLAG_THREADS);
     o->n_threads_batch = flag_int(f, FLAG_THREADS_BATCH);
     o->pin = flag_int(f, FLAG_PIN) == 1;
@@ -188,6 +191,7 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->vram_mib = flag_int(f, FLAG_VRAM);
     o->profile = flag_text(f, FLAG_PROFILE);
     o->one_program = flag_on(f, FLAG_ONE_PROGRAM);
+    o->plan_depth = flag_int(f, FLAG_PLAN_DEPTH);
     o->dynamic = (ats_dynamic)flag_int(f, FLAG_DYNAMIC);
     o->replan_threshold = f->values[FLAG_REPLAN_THRESHOLD].real;
     o->replan_interval = f->values[FLAG_REPLAN_INTERVAL].real;

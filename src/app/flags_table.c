@@ -230,9 +230,10 @@ const struct flag flag_table[N_FLAGS] = {
                        .default_value = "0", .llama_env = "CTX_SIZE",
                        .help = "tokens the context holds; 0: what the model allows, at most 8192"},
     [FLAG_BATCH_SIZE] = {.names = {"-b", "--batch-size"}, .value = "N", .kind = FLAG_INTEGER,
-                         .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 1,
-                         .max = BATCH_MAX, .default_value = "512", .llama_env = "BATCH",
-                         .help = "tokens of a prompt evaluated at a time"},
+                         .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 0,
+                         .max = BATCH_MAX, .default_value = "0", .llama_env = "BATCH",
+                         .help = "tokens of a prompt evaluated at a time; 0: 512, or what measured "
+                                 "times say"},
     [FLAG_UBATCH_SIZE] = {.names = {"-ub", "--ubatch-size"}, .value = "N", .kind = FLAG_INTEGER,
                           .group = GROUP_COMPUTE, .commands = RUN | PPL | LOGITS | PLAN, .min = 1,
                           .max = BATCH_MAX, .llama_env = "UBATCH",
@@ -308,6 +309,11 @@ const struct flag flag_table[N_FLAGS] = {
                           .help = "prompts are computed where the answer is; else, where that is "
                                   "faster by the times, they stream to the GPU what the CPU "
                                   "computes in answers"},
+    [FLAG_PLAN_DEPTH] = {.names = {"--plan-depth"}, .value = "N", .kind = FLAG_INTEGER,
+                         .group = GROUP_PLACEMENT, .commands = ENGINE, .min = 0, .max = CTX_MAX,
+                         .default_value = "0",
+                         .help = "tokens in the context that answers are planned for; 0: half of "
+                                 "them after 2048, half after half the context, at most 8192"},
     [FLAG_DYNAMIC] = {.names = {"--dynamic"}, .value = "memory|on|off", .kind = FLAG_CHOICE,
                       .group = GROUP_PLACEMENT, .commands = ENGINE, .choices = "memory|on|off",
                       .default_value = "memory",
@@ -521,9 +527,10 @@ const struct flag flag_table[N_FLAGS] = {
                                     "devices always)"},
     [FLAG_BENCH_BATCH] = {.names = {"-b", "--batch-size"}, .value = "N,...",
                           .kind = FLAG_INTEGERS, .group = GROUP_COMPUTE, .commands = BENCH,
-                          .min = 1, .max = BATCH_MAX, .default_value = "512",
+                          .min = 0, .max = BATCH_MAX, .default_value = "0",
                           .llama_env = "BATCH",
-                          .help = "tokens of a prompt evaluated at a time"},
+                          .help = "tokens of a prompt evaluated at a time; 0: 512, or what "
+                                  "measured times say"},
     [FLAG_BENCH_UBATCH] = {.names = {"-ub", "--ubatch-size"}, .value = "N",
                            .kind = FLAG_INTEGER, .group = GROUP_COMPUTE, .commands = BENCH,
                            .min = 1, .max = BATCH_MAX, .llama_env = "UBATCH",

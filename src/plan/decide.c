@@ -238,12 +238,14 @@ static bool may_be_best(const struct best *best, const struct decide_way *quickl
 static void keep_better(struct arena *arena, const struct items *items,
                         const struct decide_options *o, struct decide_way *w, struct best *best) {
     if (!may_be_best(best, w)) return;
-    time_way(arena, items, o, PROMPT_PLACES, w);
+    const struct schedule prefill = w->prefill; /* decode's stays as well */
+    time_prompt(arena, items, o, o->runnable ? &prefill : NULL, PROMPT_PLACES, w);
+    add_request(o, w);
     if (w->prompt_s > best->most_s) return;
     if (!best->way->placement || w->request_s < best->way->request_s) *best->way = *w;
 }
 
-/* With the memory of a way: the CPU alone, the last layers, the first ones. */
+/* With the memory and slots of a way: the CPU alone, the last layers, the first ones. */
 static void try_simple(struct arena *arena, const struct items *items,
                        const struct decide_options *o, const struct decide_way *way,
                        struct best *best) {
@@ -356,9 +358,8 @@ static ats_status best_of(struct arena *arena, const struct items *items,
         if (ways[i].request_s <= 0) time_way(arena, items, o, 1, &ways[i]);
     qsort(ways, (size_t)n, sizeof *ways, by_request);
     for (int i = 0; i < n; i++) {
-        bool whole_units = !o->placement.fixed_units;
         keep_better(arena, items, o, &ways[i], &best);
-        if (o->runnable && whole_units) try_simple(arena, items, o, &ways[i], &best);
+        if (o->runnable && !o->placement.fixed_units) try_simple(arena, items, o, &ways[i], &best);
     }
     return ATS_OK;
 }

@@ -9,7 +9,8 @@
 #include "plan/placement.h"
 #include "plan/schedule.h"
 
-enum { DECIDE_ANSWER = 256 }; /* tokens of an answer, where nobody says otherwise */
+/* Tokens of an answer, and of a chunk, where nobody says otherwise. */
+enum { DECIDE_ANSWER = 256, DECIDE_CHUNK = 512 };
 
 struct decide_options {
     struct placement_options placement;
@@ -61,6 +62,10 @@ MUST_CHECK ats_status decide(struct arena *arena, const struct items *items,
 MUST_CHECK ats_status decide_pair(struct arena *arena, const struct items *items,
                                   const struct decide_options *o, const struct decide_way *near,
                                   struct decide_way *out);
+/* Tokens of a chunk for what is runnable, before its memory is known exactly: the fewest of 512 to
+ * 4096, at most the prompt, that come near the shortest request of two programs; 512 where prompts
+ * have none of their own. */
+int decide_chunk(const struct items *items, const struct decide_options *o);
 /* One program is simpler to run: does such a pair gain enough, and are its prompts no slower? */
 bool decide_pair_pays(const struct decide_way *one, const struct decide_way *pair);
 /* The schedules and times of a way whose slots, chunk and placement are given. A plan's own

@@ -4,15 +4,16 @@
 #include <string.h>
 
 struct placement_options placement_options_default(int n_ctx) {
-    return (struct placement_options){.granularity = GRANULARITY_SHARD,
-                                      .n_tokens = 1,
-                                      .depths = {2048, min_int(n_ctx / 2, 8192)},
-                                      .weights = {0.5, 0.5},
-                                      .n_depths = 2,
-                                      .prefill_tokens = 512,
-                                      .prefill_depth = min_int(n_ctx / 2, 1024),
-                                      .prompt_tokens = 4,
-                                      .tie = 0.01};
+    return (struct placement_options){
+        .granularity = GRANULARITY_SHARD,
+        .n_tokens = 1,
+        .depths = {min_int(n_ctx / 2, 2048), min_int(n_ctx / 2, 8192)},
+        .weights = {0.5, 0.5},
+        .n_depths = 2,
+        .prefill_tokens = 512,
+        .prefill_depth = min_int(n_ctx / 2, 1024),
+        .prompt_tokens = 4,
+        .tie = 0.01};
 }
 
 struct solver {

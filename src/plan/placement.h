@@ -44,8 +44,8 @@ struct placement_options {
     /* (n_blocks) units on the GPU of a block that is divided, or PLACEMENT_FREE; NULL. */
     const int *fixed_units;
 };
-/* shard, T 1, 4 tokens of a prompt for each, half at 2048 and half at the lesser of n_ctx / 2 and
- * 8192, chunks of 512 at 1024, ties 1%. */
+/* shard, T 1, 4 tokens of a prompt for each, half at 2048 and half at 8192, but at most n_ctx / 2,
+ * chunks of 512 at 1024, ties 1%. */
 struct placement_options placement_options_default(int n_ctx);
 
 /* Where the items are: an item of a divided block has block_units on the GPU, others a home. */

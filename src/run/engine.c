@@ -35,6 +35,7 @@ static ats_status check_options(const ats_options *o) {
     TRY(check_range("n_overrides", o->n_overrides, 4096));
     TRY(check_range("dynamic", (int)o->dynamic, ATS_DYNAMIC_OFF));
     TRY(check_range("vram_mib", o->vram_mib, 1 << 24));
+    TRY(check_range("plan_depth", o->plan_depth, 1 << 28));
     if (!(o->replan_threshold >= 0 && o->replan_threshold <= 10 && o->replan_interval >= 0 &&
           o->replan_interval <= 1e6))
         return fail(ATS_BAD_ARGUMENT,
@@ -73,7 +74,8 @@ static ats_status fill_options(ats_engine *e) {
     if (!o->n_threads) o->n_threads = fast;
     if (!o->n_threads_batch) o->n_threads_batch = max_int(o->n_threads, fast);
     if (!o->n_seqs) o->n_seqs = 1;
-    if (!o->n_batch) o->n_batch = 512;
+    e->batch_open = !o->n_batch;
+    if (!o->n_batch) o->n_batch = DECIDE_CHUNK;
     if (!o->n_rows) o->n_rows = 32;
     o->n_rows = min_int(o->n_rows, o->n_batch);
     return ATS_OK;
@@ -237,8 +239,8 @@ static ats_status open_engine(ats_engine *e) {
     if (e->options.metadata_only) return open_text(e);
     TRY(open_model(e));
     TRY(open_text(e));
-    e->round = round_memory_open(&e->options);
     TRY(planner_open(e, &e->planner));
+    e->round = round_memory_open(&e->options);
     TRY(engine_start_somehow(e));
     e->options.progress = NULL; /* the caller's, while it opens the engine */
     return ATS_OK;

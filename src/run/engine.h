@@ -41,6 +41,7 @@ struct ats_engine {
     struct kv *kv;
     struct state_pool *states; /* NULL: the model has no recurrent layers */
     bool names_given;          /* of devices, by the user */
+    bool batch_open;           /* n_batch is not: the planner may choose it, once */
     int n_sessions;
     ats_session *sessions;      /* open ones, the newest first */
     struct round_memory *round; /* session.c */

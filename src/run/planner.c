@@ -42,12 +42,15 @@ static bool is_path(const char *profile) {
     return profile && strcmp(profile, "auto") != 0 && strcmp(profile, "off") != 0;
 }
 
+/* The user says where everything is. */
+static bool is_by_hand(const ats_options *o) {
+    return o->plan || (o->gpu_layers && strcmp(o->gpu_layers, "auto") != 0);
+}
+
 /* A plan that the user makes needs no times, and what is only told is told at once. Simulated
  * devices are described, not measured. */
 static bool may_measure(const ats_engine *e, const struct planner *p) {
-    const ats_options *o = &e->options;
-    bool by_hand = o->plan || (o->gpu_layers && strcmp(o->gpu_layers, "auto") != 0);
-    return !o->plan_only && !by_hand && strncmp(p->gpu, "sim", 3) != 0;
+    return !e->options.plan_only && !is_by_hand(&e->options) && strncmp(p->gpu, "sim", 3) != 0;
 }
 
 /* ---- measuring ---- */
@@ -151,17 +154,35 @@ static void set_options(struct planner *p, const ats_engine *e) {
     o->n_batch = e->options.n_batch;
     o->placement.prefill_tokens = min_int(o->n_batch, o->n_prompt);
     o->placement.prompt_tokens = (double)o->n_prompt / o->n_answer;
-    for (int i = 0; i < o->placement.n_depths; i++)
-        o->placement.depths[i] = min_int(o->placement.depths[i], max_int(1, e->options.n_ctx / 2));
+    if (!e->options.plan_depth) return;
+    o->depth = o->placement.depths[0] = min_int(e->options.plan_depth, e->options.n_ctx);
+    o->placement.weights[0] = o->placement.n_depths = 1;
 }
 
-static ats_status open_all(struct planner *p, const ats_engine *e) {
+/* How many tokens of a prompt are evaluated at a time, if the user leaves it open. Devices are not
+ * open yet: their memory is what it was when they were measured. */
+static ats_status choose_chunk(struct planner *p, ats_engine *e) {
+    ats_options *o = &e->options;
+    struct decide_options d = p->base;
+    d.device_bytes = (double)p->profile->usable_bytes;
+    if (o->vram_mib) d.device_bytes = fmin(d.device_bytes, o->vram_mib * 1048576.0);
+    if (!e->batch_open || d.one_program || is_by_hand(o)) return ATS_OK;
+    int n_batch = decide_chunk(p->items, &d);
+    if (n_batch == o->n_batch) return ATS_OK;
+    o->n_batch = n_batch;
+    log_msg(LOG_INFO, "prompts are evaluated %d tokens at a time", n_batch);
+    TRY(make_items(p, e));
+    set_options(p, e);
+    return ATS_OK;
+}
+
+static ats_status open_all(struct planner *p, ats_engine *e) {
     TRY(open_model(p, e));
     TRY(find_profile(p, e));
     if (!p->profile) return ATS_OK;
     TRY(make_items(p, e));
     set_options(p, e);
-    return ATS_OK;
+    return p->items->n_items > 0 ? choose_chunk(p, e) : ATS_OK;
 }
 
 ats_status planner_open(ats_engine *e, struct planner **out) {
@@ -250,14 +271,14 @@ static void add_free(const struct planner *p, json_t *out) {
 json_t *planner_json(const struct planner *p, const struct decide_way *w) {
     double round_s = w->decode.transfer.result.round_s, share;
     const char *binds = planner_binds(w, &share);
-    json_t *out =
-        json_pack("{s:f, s:f, s:i, s:f, s:i, s:i, s:f, s:s, s:f, s:I, s:f, s:i, s:i, s:i}",
-                  "decode_s", round_s, "decode_tok_s", 1 / round_s, "depth", p->base.depth,
-                  "prefill_tok_s", p->base.n_prompt / w->prompt_s, "n_prompt", p->base.n_prompt,
-                  "n_answer", p->base.n_answer, "request_s", w->request_s, "binds", binds,
-                  "bound_share", share, "gpu_bytes", (json_int_t)w->placement->gpu_bytes,
-                  "streamed_bytes", w->decode.copied_bytes, "slots", w->n_slots, "device_changes",
-                  w->decode.transfer.result.n_splits, "given_items", p->n_given);
+    json_t *out = json_pack(
+        "{s:f, s:f, s:i, s:f, s:i, s:i, s:i, s:f, s:s, s:f, s:I, s:f, s:i, s:i, s:i}", "decode_s",
+        round_s, "decode_tok_s", 1 / round_s, "depth", p->base.depth, "prefill_tok_s",
+        p->base.n_prompt / w->prompt_s, "n_prompt", p->base.n_prompt, "n_batch", w->n_batch,
+        "n_answer", p->base.n_answer, "request_s", w->request_s, "binds", binds, "bound_share",
+        share, "gpu_bytes", (json_int_t)w->placement->gpu_bytes, "streamed_bytes",
+        w->decode.copied_bytes, "slots", w->n_slots, "device_changes",
+        w->decode.transfer.result.n_splits, "given_items", p->n_given);
     if (w->prompts_from > 0) {
         json_object_set_new(out, "prompts_from", json_integer(w->prompts_from));
         json_object_set_new(out, "prompts_streamed_bytes", json_real(w->prefill.copied_bytes));

@@ -6,8 +6,7 @@
 #include "model/shape.h"
 #include "run/measure.h"
 
-#define DEFAULT_CHUNK 512 /* items and placements are made for, where it is ours to choose */
-#define MOST_CHUNK    4096
+#define MOST_CHUNK 4096
 
 static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
 static const char *const transfers[] = {"none", "paper", "ours"};
@@ -57,7 +56,8 @@ static ats_status read_options(struct simulation *s, const ats_simulation *given
     s->rule = s->prefill_rule = rules[transfer];
     if (o->n_ctx == 0) o->n_ctx = 4096;
     if (o->n_prompt == 0) o->n_prompt = min_int(2048, o->n_ctx);
-    if (o->depth == 0) o->depth = o->n_prompt;
+    s->depth_open = o->depth == 0;
+    if (s->depth_open) o->depth = o->n_prompt;
     TRY(measure_check_types(o->kv_k, o->kv_v, o->math));
     TRY(check_range("n_ctx", o->n_ctx, 1, 1 << 24));
     TRY(check_range("n_prompt", o->n_prompt, 1, o->n_ctx));
@@ -133,7 +133,7 @@ static ats_status make_items(struct simulation *s) {
     o->n_ctx = s->o.n_ctx;
     o->kv_k = measure_kv_dtype(s->o.kv_k);
     o->kv_v = measure_kv_dtype(s->o.kv_v);
-    o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
+    o->n_batch = s->o.n_batch > 0 ? s->o.n_batch : DECIDE_CHUNK;
     o->popularity = make_popularity(s);
     TRY(simulation_items(s, s->machine, &s->items));
     if (s->items->n_items > 0) return ATS_OK;
@@ -146,9 +146,10 @@ static struct placement_options placement_options_of(const struct simulation *s,
     struct placement_options o = placement_options_default(s->o.n_ctx);
     o.granularity = s->granularity;
     o.paper_moe = s->o.paper_moe;
-    o.depths[0] = s->o.depth;
-    o.weights[0] = 1;
-    o.n_depths = 1;
+    if (!s->explains || !s->depth_open) {
+        o.depths[0] = s->o.depth;
+        o.weights[0] = o.n_depths = 1;
+    }
     o.prefill_tokens = n_batch;
     if (s->o.stream_caches) o.prompt_tokens = 0; /* the CPU does not have to attend */
     o.scattered_experts = s->granularity == GRANULARITY_SHARD;
@@ -199,7 +200,7 @@ static ats_status decide_given(struct simulation *s) {
     if (s->o.ablation || s->o.load)
         return fail(ATS_BAD_ARGUMENT, "%s makes plans of its own: it goes without a given one",
                     s->o.load ? "a trace of load" : "an ablation");
-    int first = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
+    int first = s->o.n_batch > 0 ? s->o.n_batch : DECIDE_CHUNK;
     for (int n = first; n == first || n <= MOST_CHUNK; n *= 2) {
         struct decide_way w;
         time_given(s, n, &w);
@@ -217,7 +218,7 @@ static ats_status decide_given(struct simulation *s) {
 
 static ats_status decide_best(struct simulation *s) {
     if (given_plan(s)) return decide_given(s);
-    int n_batch = s->o.n_batch > 0 ? s->o.n_batch : DEFAULT_CHUNK;
+    int n_batch = s->o.n_batch > 0 ? s->o.n_batch : DECIDE_CHUNK;
     struct decide_options o = simulation_options(s, n_batch);
     s->placement_options = o.placement;
     ats_status status = decide(&s->arena, s->items, &o, &s->best);

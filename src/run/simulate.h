@@ -25,7 +25,8 @@ struct simulation {
     struct placement_options placement_options; /* and the placement */
     struct items *items;
     struct constraints constraints;
-    bool explains; /* homes are told: what a given plan streams is left open */
+    bool explains;   /* homes are told: what a given plan streams is left open */
+    bool depth_open; /* nobody has said for which decode is planned */
     double hit_exponent;
     double vram_bytes;
     struct decide_way best;

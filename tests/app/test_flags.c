@@ -47,7 +47,7 @@ static void default_values_are_valid_for_their_flags(void **state) {
     struct flags f;
     flags_init(&f, CMD_RUN);
     flags_set_defaults(&f); /* asserts that each parses */
-    assert_int_equal(flag_int(&f, FLAG_BATCH_SIZE), 512);
+    assert_int_equal(flag_int(&f, FLAG_BATCH_SIZE), 0);
     assert_int_equal(flag_int(&f, FLAG_PREDICT), -1);
     assert_false(flag_given(&f, FLAG_BATCH_SIZE));
     flags_free(&f);

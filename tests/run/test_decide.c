@@ -233,6 +233,33 @@ static void prompts_may_stream_what_decode_computes_in_place(void **state) {
     assert_true(n_pairs >= (TEST_SANITIZED ? 1 : 5));
 }
 
+/* Longer chunks copy less often: taken where the request is shorter, not where nothing is copied.
+ */
+static void a_chunk_is_chosen(void **state) {
+    (void)state;
+    int n_longer = 0;
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (size_t m = 0; m < (TEST_SANITIZED ? 1 : 3); m += 2) {
+            struct problem p;
+            struct decide_way chosen, usual;
+            if (TEST_SANITIZED && i != 1) continue;
+            open_problem(&p, shapes[i], machines[m], 1);
+            p.o.one_program = false;
+            int n = decide_chunk(p.items, &p.o);
+            assert_true(n >= DECIDE_CHUNK && n <= p.o.n_prompt);
+            if (p.machine->shared) assert_int_equal(n, DECIDE_CHUNK);
+            TEST_OK(decide(&p.arena, p.items, &p.o, &usual));
+            p.o.n_batch = p.o.placement.prefill_tokens = n;
+            TEST_OK(decide(&p.arena, p.items, &p.o, &chosen));
+            print_message("%s on %s: chunks of %d, a request in %.2f s instead of %.2f\n",
+                          shapes[i], machines[m], n, chosen.request_s, usual.request_s);
+            assert_true(n == DECIDE_CHUNK || chosen.request_s < 0.98 * usual.request_s);
+            n_longer += n > DECIDE_CHUNK;
+            close_problem(&p);
+        }
+    assert_true(n_longer >= 1);
+}
+
 static void what_is_fixed_stays(void **state) {
     (void)state;
     struct problem p;
@@ -264,6 +291,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_slower_than_layers_or_the_cpu_alone),
         cmocka_unit_test(prompts_may_stream_what_decode_computes_in_place),
+        cmocka_unit_test(a_chunk_is_chosen),
         cmocka_unit_test(what_is_fixed_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -196,6 +196,26 @@ static void rules_are_kept_and_their_cost_is_told(void **state) {
     json_decref(told);
 }
 
+/* What nobody says: chunks of 512 where nothing is gained by more, decode at the depth of half the
+ * context. */
+static void what_is_open_is_chosen(void **state) {
+    (void)state;
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    const int chunks[] = {0, 16}, told_chunks[] = {DECIDE_CHUNK, 16};
+    for (size_t i = 0; i < COUNT_OF(chunks); i++) {
+        o.n_batch = chunks[i], o.plan_depth = i ? 8 : 0;
+        json_t *told = plan_of(o);
+        const json_t *p = test_json_get(test_json_get(told, "plan"), "prediction");
+        assert_int_equal(number(p, "n_batch"), told_chunks[i]);
+        assert_int_equal(number(p, "depth"), i ? 8 : N_CTX / 2);
+        json_decref(told);
+    }
+    o.plan_depth = -1;
+    ats_engine *e;
+    TEST_STATUS(ats_engine_open(&o, &e), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("plan_depth");
+}
+
 /* ---- results ---- */
 
 static void logits_are_those_of_the_cpu(void **state) {
@@ -423,6 +443,7 @@ int main(void) {
         cmocka_unit_test(states_are_counted_as_they_are_reserved),
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
+        cmocka_unit_test(what_is_open_is_chosen),
         cmocka_unit_test(prompts_may_have_a_program_of_their_own),
         cmocka_unit_test(two_programs_are_kept_in_a_file),
         cmocka_unit_test(a_plan_by_hand_that_streams_is_judged),
