@@ -19,13 +19,10 @@ static const char *const devices[] = {"sim:cpu,sim:gpu", "sim:chaos,sim:chaos,si
 
 enum { N_PROMPT = 75, N_SHORT = 9, N_DECODE = 8, N_RESULTS = 1 + 2 * N_DECODE };
 
-/* One with windows that give pages back, one with recurrent state where the devices have it. */
-#ifdef RECOVER_FROM_VULKAN
-static const char *const models[] = {"llama/llama-f16.gguf", "gemma3/gemma3-f16.gguf"};
-#else
+/* One with windows that give pages back, one with recurrent state, which is spoilt where it was
+ * worked on in place. */
 static const char *const models[] = {"llama/llama-f16.gguf", "gemma3/gemma3-f16.gguf",
                                      "qwen35/qwen35-f16.gguf"};
-#endif
 
 /* Two sessions: prompts of both (one in several rounds), then rounds of both. Logits of each go to
  * out, (N_RESULTS, n_vocab); returns how many devices were lost. A third session holds tokens, and
