@@ -1,9 +1,8 @@
 /*
  * What the recording files share: record.c (one dispatch, barriers, command buffers),
- * record_steps.c (each kind of step as dispatches), record_experts.c (routed experts) and
- * record_state.c (operators with a state). A
- * dispatch is begun, gets bindings and push constants in the order of its shader's block, and is
- * finished with pipeline and size.
+ * record_steps.c (each kind of step as dispatches), record_product.c (products), record_experts.c
+ * (routed experts) and record_state.c (operators with a state). A dispatch is begun, gets bindings
+ * and push constants in the order of its shader's block, and is finished with pipeline and size.
  */
 #pragma once
 
@@ -78,6 +77,10 @@ static inline int vk_groups_of(int n, int size) {
 /* What stands at steps[0], of which there are n_steps >= 1; *used: how many were taken. */
 MUST_CHECK ats_status vk_add_steps(struct vk_builder *b, const struct step *steps, int n_steps,
                                    int *used);
+/* Pushes a block's address if it has one, behind all else. */
+void vk_push_address(struct vk_dispatch *d, const struct vk_block *block);
+
+/* record_product.c */
 /* Rows [begin, *end) of a matrix of a weight as one binding; begin stands on a group. */
 MUST_CHECK ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w,
                                        int matrix, int begin, struct vk_view *view, int *end);
@@ -92,9 +95,9 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);
-
-/* Pushes a block's address if it has one, behind all else. */
-void vk_push_address(struct vk_dispatch *d, const struct vk_block *block);
+/* sum: what takes the product besides, folded in, or NULL. */
+MUST_CHECK ats_status vk_add_product(struct vk_builder *b, const struct step *s,
+                                     const struct step *sum);
 
 /* record_state.c */
 MUST_CHECK ats_status vk_add_conv(struct vk_builder *b, const struct step *s);

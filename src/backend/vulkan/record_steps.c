@@ -1,34 +1,7 @@
 /* Each kind of step as dispatches. */
 #include "backend/vulkan/record.h"
 
-#include <string.h>
 #include "backend/fold.h"
-#include "backend/packed.h"
-
-/* ---- weights by windows of rows ---- */
-
-ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w, int matrix,
-                            int begin, struct vk_view *view, int *end) {
-    size_t unit_rows = w->packed ? PACK_ROWS : 1;
-    size_t units = (size_t)v->gpu.max_range / w->unit_bytes;
-    if (!w->packed) units = units / PACK_ROWS * PACK_ROWS; /* so that it starts on 256 bytes */
-    if (units == 0)
-        return fail(ATS_UNSUPPORTED, "%s: rows of %s are larger than a shader sees (%llu bytes)",
-                    v->name, w->s.name, (unsigned long long)v->gpu.max_range);
-    struct vk_part part;
-    size_t from = (size_t)begin / unit_rows * w->unit_bytes;
-    size_t left = vk_weight_at(w, (size_t)matrix * w->matrix_bytes + from, &part);
-    units = min_size(units, left / w->unit_bytes);
-    *end = (int)min_size((size_t)w->s.n_rows, (size_t)begin + units * unit_rows);
-    size_t to = ((size_t)*end + unit_rows - 1) / unit_rows * w->unit_bytes;
-    return vk_view_open(v, part.block, part.offset, to - from, w->s.name, view);
-}
-
-ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
-                          struct vk_view *view) {
-    REQUIRE(w->s.dtype == DTYPE_F32 && w->s.n_rows == 1);
-    return vk_view_open(v, w->block, w->offset, w->unit_bytes, w->s.name, view);
-}
 
 static ats_status add_embed(struct vk_builder *b, const struct step *s) {
     const struct backend_weight *w = s->weight;
@@ -50,137 +23,6 @@ static ats_status add_embed(struct vk_builder *b, const struct step *s) {
                       vk_groups_of(vk_groups_of(w->s.n_cols, 4), lanes), false, 1));
     }
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-    return ATS_OK;
-}
-
-/* ---- products ---- */
-
-size_t vk_q8_line_words(int n_cols) {
-    return (size_t)n_cols / 32 * 10;
-}
-
-static bool same_input(const struct step *a, const struct step *b) {
-    return span_same(&a->in[0], &b->in[0]) && a->in_begin == b->in_begin &&
-           a->in_end == b->in_end && a->in_rows == b->in_rows;
-}
-
-static ats_status work_view(const struct vk_builder *b, const struct step *s, struct vk_view *out) {
-    const struct vulkan *v = b->v;
-    int all = s->in_rows ? v->limits.n_rows : v->limits.n_tokens;
-    size_t lines = (size_t)(b->most ? min_int(b->most, all) : all);
-    return vk_view_open(v, &v->work, 0, lines * vk_q8_line_words(s->in_end - s->in_begin) * 4,
-                        "an input in 8 bits", out);
-}
-
-static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
-    struct vk_dispatch *d = vk_start(b);
-    struct vk_view out;
-    int n_blocks = (s->in_end - s->in_begin) / 32;
-    vk_push_int(d, n_blocks);
-    TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
-    d->push[1] += s->in_begin;
-    TRY(work_view(b, s, &out));
-    vk_bind(d, 2, out, true);
-    vk_push_int(d, 0);
-    vk_push_int(d, 10 * (int64_t)n_blocks);
-    b->rounded = s;
-    return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows,
-                             vk_in_fours(d, 1, d->n_push));
-}
-
-struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
-                                 bool q8, bool bias, bool experts, bool large) {
-    const struct vulkan *v = b->v;
-    int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
-    int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
-    if (!w->packed && large)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_TILE_EXPERTS
-                                         : SHADER_PRODUCT_RAW_TILE,
-                                 {16 * lanes, (int32_t)w->s.dtype, 0, lanes, bias},
-                                 VK_RAW_ROWS,
-                                 VK_LARGE_TILE};
-    if (!w->packed)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_EXPERTS : SHADER_PRODUCT_RAW,
-                                 {v->lanes, (int32_t)w->s.dtype, tile, lanes, bias, rows},
-                                 rows,
-                                 tile};
-    bool idot = v->gpu.idot && (v->gpu.idot_fast || v->gpu.kind == GPU_SOFTWARE);
-    enum vk_shader shader = experts ? SHADER_PRODUCT_EXPERTS : SHADER_PRODUCT;
-    if (q8 && large) {
-        shader = experts ? SHADER_PRODUCT_TILE_EXPERTS : SHADER_PRODUCT_TILE;
-        if (idot) shader = experts ? SHADER_PRODUCT_TILE_IDOT_EXPERTS : SHADER_PRODUCT_TILE_IDOT;
-        return (struct vk_shape){shader,
-                                 {VK_TILE_ROWS * v->split, (int32_t)w->s.dtype, 0, v->split, bias},
-                                 VK_TILE_ROWS,
-                                 VK_LARGE_TILE};
-    }
-    if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
-    if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
-    if (q8 && idot && v->four_rows && tile == 1)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_FOUR_ROWS_EXPERTS
-                                         : SHADER_PRODUCT_Q8_FOUR_ROWS,
-                                 {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
-                                 2 * PACK_ROWS,
-                                 tile};
-    if (q8 && idot && v->two_rows)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_TWO_ROWS_EXPERTS
-                                         : SHADER_PRODUCT_Q8_TWO_ROWS,
-                                 {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
-                                 PACK_ROWS,
-                                 tile};
-    return (struct vk_shape){
-        shader, {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split, bias}, PACK_ROWS, tile};
-}
-
-static ats_status add_product_window(struct vk_builder *b, const struct step *s,
-                                     const struct step *sum, int begin, int *end) {
-    const struct backend_weight *w = s->weight;
-    struct vk_dispatch *d = vk_start(b);
-    struct vk_view view;
-    bool q8 = s->op->p.matmul.math == MATH_Q8 && w->packed;
-    struct vk_shape shape =
-        vk_product_shape(b, w, q8, s->bias != NULL, false, b->variant == VARIANT_MANY);
-    TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
-    vk_bind(d, 1, view, false);
-    d->bytes = (size_t)view.range;
-    vk_push_from(b, d, s->rows);
-    vk_push_int(d, b->most ? b->most : INT32_MAX);
-    vk_push_int(d, *end - begin);
-    vk_push_int(d, w->s.n_cols);
-    vk_push_int(d, (int64_t)(w->unit_bytes / 4));
-    if (q8) {
-        struct vk_view in;
-        TRY(work_view(b, s, &in));
-        vk_bind(d, 2, in, false);
-        vk_push_int(d, 0);
-        vk_push_int(d, w->s.n_cols / 32 * 10);
-    } else {
-        TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
-        d->push[5] += s->in_begin;
-    }
-    TRY(vk_bind_span(b, d, 3, sum ? &sum->out : &s->out, s->rows, true));
-    d->push[7] += s->begin + begin;
-    if (s->bias) {
-        TRY(vk_vector_view(b->v, s->bias, &view));
-        vk_bind(d, 4, view, false);
-    }
-    vk_push_int(d, s->bias ? view.word + begin : 0);
-    if (sum) {
-        TRY(vk_bind_span(b, d, 5, &sum->in[span_same(&sum->in[0], &s->out)], s->rows, false));
-        d->push[10] += s->begin + begin;
-        shape.constants[6] = true;
-    }
-    return vk_finish(b, d, shape.shader, shape.constants, vk_groups_of(*end - begin, shape.rows),
-                     s->rows, shape.tile);
-}
-
-static ats_status add_product(struct vk_builder *b, const struct step *s, const struct step *sum) {
-    bool q8 = s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
-    if (q8 && !(b->rounded && same_input(b->rounded, s))) TRY(add_quantise(b, s));
-    for (int begin = 0, end; begin < s->weight->s.n_rows; begin = end)
-        TRY(add_product_window(b, s, sum, begin, &end));
-    vk_note_exchange(b, &s->in[0], s->in_begin, s->in_end, s->in_rows, false);
-    if (!sum) vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
     return ATS_OK;
 }
 
@@ -486,7 +328,7 @@ static ats_status add_folded(struct vk_builder *b, const struct step *s) {
     b->v->n_folds++;
     note_columns(b, last);
     if (step_is(s, OP_MATMUL)) {
-        TRY(add_product(b, s, last));
+        TRY(vk_add_product(b, s, last));
     } else {
         note_columns(b, s);
         if (s->kind == STEP_SUM)
@@ -501,7 +343,7 @@ static ats_status add_folded(struct vk_builder *b, const struct step *s) {
 }
 
 static ats_status add_lines(struct vk_builder *b, const struct step *s) {
-    if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return add_product(b, s, NULL);
+    if (s->kind == STEP_OP && s->op->kind == OP_MATMUL) return vk_add_product(b, s, NULL);
     b->rounded = NULL; /* its memory may be another value's from now on */
     if (s->kind == STEP_SUM) return add_sum(b, s);
     if (s->kind == STEP_COPY) return add_copy(b, s);

@@ -596,7 +596,19 @@ bool vk_copy_times(struct backend *b, const struct backend_copy *c, uint64_t val
                    struct backend_times *out);
 void vk_counters(struct backend *b, struct backend_counters *out);
 
-/* vulkan.c */
+/* jobs.c */
+/* What went wrong beside a call: the next one answers with it. */
+void vk_stop(struct vulkan *v, ats_status status);
+/* Of the interface. */
+ats_status vk_submit_segment(struct backend *b, struct backend_segment *s,
+                             const struct round *round, const struct backend_wait *waits,
+                             int n_waits, uint64_t value);
+ats_status vk_send_copy(struct backend *b, struct backend_copy *c, const struct backend_wait *waits,
+                        int n_waits, uint64_t value);
+void vk_reached(struct backend *b, struct backend *driven, uint64_t value);
+ats_status vk_wait(struct backend *b, uint64_t value);
+/* What the device's own thread does, until v->closing. */
+void *vk_run_queue(void *vulkan);
 /* Returns when nothing is queued or running any more, whatever became of it. Before freeing. */
 void vk_idle(struct vulkan *v);
 
