@@ -306,6 +306,93 @@ static void tokens_without_any_cache_have_room(void **state) {
     live_close(&l);
 }
 
+/* ---- older files ---- */
+
+/* Rows of a layer's q, k, v and gate as ssm_in has them: for each key head its own of each. */
+static void gather_rows(const struct gguf_tensor *qkv, const struct gguf_tensor *gate,
+                        uint8_t *to) {
+    enum { N_KEYS = 2, DIM = 32 }; /* of the oracle */
+    const size_t row = (size_t)qkv->row_bytes;
+    const int64_t values = gate->dims[1] / N_KEYS;
+    assert_int_equal(qkv->dims[1], 2 * N_KEYS * DIM + gate->dims[1]);
+    for (int64_t head = 0; head < N_KEYS; head++) {
+        const uint8_t *from[] = {qkv->data + (size_t)(head * DIM) * row,
+                                 qkv->data + (size_t)((N_KEYS + head) * DIM) * row,
+                                 qkv->data + (size_t)(2 * N_KEYS * DIM + head * values) * row,
+                                 gate->data + (size_t)(head * values) * row};
+        for (int i = 0; i < 4; i++) {
+            const size_t bytes = (size_t)(i < 2 ? DIM : values) * row;
+            memcpy(to, from[i], bytes);
+            to += bytes;
+        }
+    }
+}
+
+/* A copy in which one tensor has all inputs of a recurrent layer. */
+static void write_fused_inputs(const char *from, const char *to) {
+    struct gguf *g;
+    struct gguf_writer *w = gguf_writer_open();
+    TEST_OK(gguf_open(from, &g));
+    for (int i = 0; i < g->n_kvs; i++)
+        gguf_put_kv(w, &g->kvs[i]);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) TEST_OK(gguf_writer_begin(w, to));
+        for (int i = 0; i < g->n_tensors; i++) {
+            const struct gguf_tensor *t = &g->tensors[i];
+            char name[64];
+            if (strstr(t->name, ".attn_gate.")) continue;
+            if (!strstr(t->name, ".attn_qkv.")) {
+                if (pass)
+                    TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
+                else
+                    gguf_put_tensor(w, t->name, t->dtype, t->n_dims, t->dims);
+                continue;
+            }
+            const long layer = strtol(t->name + strlen("blk."), NULL, 10);
+            snprintf(name, sizeof name, "blk.%ld.attn_gate.weight", layer);
+            const struct gguf_tensor *gate = gguf_tensor_find(g, name);
+            assert_non_null(gate);
+            const size_t bytes = (size_t)(t->n_bytes + gate->n_bytes);
+            snprintf(name, sizeof name, "blk.%ld.ssm_in.weight", layer);
+            if (!pass) {
+                const int64_t dims[] = {t->dims[0], t->dims[1] + gate->dims[1]};
+                gguf_put_tensor(w, name, t->dtype, 2, dims);
+                continue;
+            }
+            uint8_t *rows = xmalloc(bytes);
+            gather_rows(t, gate, rows);
+            TEST_OK(gguf_writer_data(w, rows, bytes));
+            free(rows);
+        }
+    }
+    TEST_OK(gguf_writer_end(w));
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
+static void fused_inputs_give_the_same_bits(void **state) {
+    (void)state;
+    char path[2][512];
+    float *logits[2];
+    int32_t ids[N];
+    size_t bytes = 0;
+    if (!test_shared_path(path[0], sizeof path[0], "models/qwen3next/qwen3next-f16.gguf")) skip();
+    test_tmp_path(path[1], sizeof path[1], "fused_inputs.gguf");
+    write_fused_inputs(path[0], path[1]);
+    for (int i = 0; i < 2; i++) {
+        ats_options options = agree_options(path[i]);
+        ats_engine *e = agree_open(&options);
+        bytes = N * (size_t)agree_vocab(e) * sizeof(float);
+        for (int j = 0; j < N; j++)
+            ids[j] = (j * 37 + 11) % agree_vocab(e);
+        logits[i] = agree_logits(e, ids, N, 0);
+        ats_engine_close(e);
+    }
+    assert_memory_equal(logits[0], logits[1], bytes);
+    free(logits[0]), free(logits[1]);
+    remove(path[1]);
+}
+
 /* 77: there is no such device, which is said. */
 static int run_sessions(void) {
     const struct CMUnitTest tests[] = {
@@ -334,6 +421,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(sessions_do_not_share_their_snapshots),
         cmocka_unit_test(state_is_counted),
         cmocka_unit_test(tokens_without_any_cache_have_room),
+        cmocka_unit_test(fused_inputs_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
