@@ -190,6 +190,8 @@ stage_gemma3() {
     rm -rf "$gemma3_dir"
 }
 
+# Leaves to stage_tests: the validation layer (tests/backend/vulkan/meson.build), what is measured or
+# a real model (tests/run/meson.build), and repetitions that differ in numbers alone (TEST_SANITIZED).
 stage_asan() {
     say "== unit and kernel tests, addresses and undefined behaviour checked (clang)"
     tools_or_skip "address sanitizer" need_clang || return 0
