@@ -19,16 +19,10 @@ bool pack_can(enum dtype type) {
     return pack_layout(type).unit_cols != 0;
 }
 
-/* Of 32 columns; the last may be part of one. */
-static int n_blocks(int n_cols) {
-    return n_cols / 32 + (n_cols % 32 != 0);
-}
-
 /* Of one group, without what fills it up to PACK_ALIGN. */
 static size_t group_bytes_tight(struct pack_layout l, int n_cols) {
     REQUIRE(l.unit_cols && n_cols >= 0 && (n_cols % l.unit_cols == 0 || l.scale_bytes == 0));
-    return (size_t)n_blocks(n_cols) * (size_t)l.code_bytes +
-           (size_t)(n_cols / l.unit_cols) * (size_t)l.scale_bytes;
+    return pack_run_bytes(l, n_cols);
 }
 
 size_t pack_group_bytes(enum dtype type, int n_cols) {
@@ -400,7 +394,6 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
     const size_t block_bytes = (size_t)dtype_row_bytes(type, l.unit_cols);
     const size_t tight = group_bytes_tight(l, n_cols);
     const int n_units = n_cols / l.unit_cols, unit_blocks = l.unit_cols / 32;
-    uint8_t *codes = out, *scales = out + (size_t)(n_cols / 32) * (size_t)l.code_bytes;
     const uint8_t *row[PACK_ROWS];
     size_t step[PACK_ROWS];
     for (int r = 0; r < PACK_ROWS; r++) {
@@ -412,9 +405,8 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
         const uint8_t *next = first + PACK_ROWS * row_bytes + (size_t)u * PACK_ROWS * block_bytes;
         for (size_t at = 0; at < PACK_ROWS * block_bytes; at += 64)
             __builtin_prefetch(next + at, 0, 2);
-        pack_unit[type](row, codes, scales);
-        codes += unit_blocks * l.code_bytes;
-        scales += l.scale_bytes;
+        const struct pack_place p = pack_place(l, n_cols, u * unit_blocks);
+        pack_unit[type](row, out + p.codes, out + p.scales);
         for (int r = 0; r < PACK_ROWS; r++)
             row[r] += step[r];
     }
@@ -425,7 +417,7 @@ static void pack_group(enum dtype type, const uint8_t *first, size_t row_bytes, 
             memcpy(stage[r], row[r], rest);
             row[r] = stage[r];
         }
-        pack_unit[type](row, codes, scales);
+        pack_unit[type](row, out + pack_place(l, n_cols, n_cols / 32).codes, NULL);
     }
     memset(out + tight, 0, round_up(tight, PACK_ALIGN) - tight);
 }
@@ -535,11 +527,10 @@ void pack_block_read(enum dtype type, const uint8_t *packed, int n_cols, int row
                      struct pack_block *out) {
     const struct pack_layout l = pack_layout(type);
     const uint8_t *group = packed + (size_t)(row / PACK_ROWS) * pack_group_bytes(type, n_cols);
-    const int unit = block * 32 / l.unit_cols;
-    const size_t scales_at = (size_t)(n_cols / 32) * (size_t)l.code_bytes;
+    const struct pack_place at = pack_place(l, n_cols, block);
     struct place p = {
-        .codes = group + (size_t)block * (size_t)l.code_bytes,
-        .scales = group + scales_at + (size_t)unit * (size_t)l.scale_bytes,
+        .codes = group + at.codes,
+        .scales = group + at.scales,
         .row = row % PACK_ROWS,
         .block = block % (l.unit_cols / 32),
     };

@@ -5,9 +5,11 @@
  *
  * A packed matrix of n_rows x n_cols is groups of PACK_ROWS rows, one after the other; a group
  * starts on PACK_ALIGN bytes (relative to the matrix, which a device places likewise) and is
- *     codes:  for each block of 32 columns ascending, code_bytes
- *     scales: for each unit of unit_cols columns ascending, scale_bytes
+ *     for each run of PACK_RUN columns ascending, of which the last may be shorter:
+ *         scales: for each unit of unit_cols columns ascending, scale_bytes
+ *         codes:  for each block of 32 columns ascending, code_bytes
  *     zeros up to a multiple of PACK_ALIGN.
+ * So a product goes through memory in its order, with no jump of more than a few lines.
  * Rows past n_rows are those of zero blocks. A shard is a matrix of its own, so that a unit-major
  * order (units of columns) is one packed matrix for each unit.
  *
@@ -52,6 +54,7 @@
 
 #define PACK_ROWS  16
 #define PACK_ALIGN 256
+#define PACK_RUN   256
 
 /* Type, columns of a unit, code bytes of a block of 32 columns, scale bytes of a unit. */
 #define PACK_MAP(X)                                                                                \
@@ -80,6 +83,27 @@ struct pack_layout {
 /* All zero for a type that has no packed layout. */
 struct pack_layout pack_layout(enum dtype type);
 bool pack_can(enum dtype type);
+
+/* Bytes of n_cols columns of a group. */
+ALWAYS_INLINE size_t pack_run_bytes(struct pack_layout l, int n_cols) {
+    return (size_t)(n_cols / l.unit_cols) * (size_t)l.scale_bytes +
+           (size_t)((n_cols + 31) / 32) * (size_t)l.code_bytes;
+}
+
+/* Where a block of 32 columns is in a group of n_cols: its codes, the scales of its unit. */
+struct pack_place {
+    size_t codes, scales; /* bytes */
+};
+ALWAYS_INLINE struct pack_place pack_place(struct pack_layout l, int n_cols, int block) {
+    const int first = block * 32 / PACK_RUN * PACK_RUN, in_run = block % (PACK_RUN / 32);
+    const size_t run = (size_t)(first / PACK_RUN) * pack_run_bytes(l, PACK_RUN);
+    const int n_units = min_int(PACK_RUN, n_cols - first) / l.unit_cols;
+    return (struct pack_place){
+        .codes =
+            run + (size_t)n_units * (size_t)l.scale_bytes + (size_t)in_run * (size_t)l.code_bytes,
+        .scales = run + (size_t)(in_run * 32 / l.unit_cols) * (size_t)l.scale_bytes,
+    };
+}
 
 /* In all below pack_can(type) holds and n_cols is a multiple of the type's block, which for F32,
  * F16 and BF16 is any number. */

@@ -165,11 +165,13 @@ static void rows_and_bytes_past_the_end_are_zero(void **state) {
 /* The words of packed.h, once by hand for each kind of plane: what shaders rely on. */
 static void bytes_stand_where_the_header_says(void **state) {
     (void)state;
-    struct block_q8_0 q8[17][2] = {0};
+    struct block_q8_0 q8[17][2] = {0}, long8[17][10] = {0};
     struct block_q5_1 q5[17][2] = {0};
     struct block_q6_k q6[17][2] = {0};
     q8[16][1].qs[4 * 3 + 2] = -77; /* second group, row 0, block 1, granule 3 */
     q8[5][1].d = 0x1234;
+    long8[5][9].qs[4 * 3 + 2] = -77; /* the second block of the second run, which has two */
+    long8[5][9].d = 0x1234;
     q5[5][1].qs[4 * 2 + 1] = 0xb4; /* block 1: column 9 is 4, column 25 is 11 */
     q5[5][1].qh[3] = 1 << 1;       /* and 16 more for column 25 */
     q5[5][1].m = 0x4321;
@@ -179,7 +181,7 @@ static void bytes_stand_where_the_header_says(void **state) {
     float f32[17][35] = {{0}};
     f16[16][33] = 0x1234; /* second group, row 0, block 1, the high half of word 0 */
     f32[5][34] = 1.5f;
-    uint8_t out[2 * 8 * 1024];
+    uint8_t out[2 * 8 * 1024]; /* of long8 2 groups of 10 * 544 bytes, rounded up */
 
     pack_rows(DTYPE_F16, (const uint8_t *)f16, sizeof f16[0], 17, 35, out, 0, 2);
     assert_int_equal(pack_group_bytes(DTYPE_F16, 35), 2048);
@@ -191,19 +193,25 @@ static void bytes_stand_where_the_header_says(void **state) {
     pack_rows(DTYPE_Q8_0, (const uint8_t *)q8, sizeof q8[0], 17, 64, out, 0, 2);
     size_t group = pack_group_bytes(DTYPE_Q8_0, 64);
     assert_int_equal(group, 1280); /* 2 * 512 + 2 * 32, rounded up */
-    assert_int_equal((int8_t)out[group + 512 + 64 * 3 + 4 * 0 + 2], -77);
-    assert_int_equal(out[1024 + 32 + 2 * 5], 0x34);
-    assert_int_equal(out[1024 + 32 + 2 * 5 + 1], 0x12);
+    assert_int_equal((int8_t)out[group + 2 * 32 + 512 + 64 * 3 + 4 * 0 + 2], -77);
+    assert_int_equal(out[32 + 2 * 5], 0x34);
+    assert_int_equal(out[32 + 2 * 5 + 1], 0x12);
+
+    pack_rows(DTYPE_Q8_0, (const uint8_t *)long8, sizeof long8[0], 17, 320, out, 0, 2);
+    const size_t second = 8 * (512 + 32);
+    assert_int_equal((int8_t)out[second + 2 * 32 + 512 + 64 * 3 + 4 * 5 + 2], -77);
+    assert_int_equal(out[second + 32 + 2 * 5], 0x34);
 
     pack_rows(DTYPE_Q5_1, (const uint8_t *)q5, sizeof q5[0], 17, 64, out, 0, 2);
-    assert_int_equal(out[320 + 64 * 2 + 4 * 5 + 1], 0xb4);
-    assert_int_equal(out[320 + 256 + 4 * 5 + 1], 1 << 6); /* column 25: granule 6, byte 1 */
-    assert_int_equal(out[640 + 64 + 32 + 2 * 5], 0x21);
+    assert_int_equal(out[128 + 320 + 64 * 2 + 4 * 5 + 1], 0xb4);
+    assert_int_equal(out[128 + 320 + 256 + 4 * 5 + 1], 1 << 6); /* column 25: granule 6, byte 1 */
+    assert_int_equal(out[64 + 32 + 2 * 5], 0x21);
 
     pack_rows(DTYPE_Q6_K, (const uint8_t *)q6, sizeof q6[0], 17, 512, out, 0, 2);
     /* unit 1, block 6: the 2-bit plane's vector 5 % 2, bits 2 * (5 / 2) */
-    assert_int_equal(out[384 * 14 + 256 + 64 * 1 + 4 * 5 + 3], 2 << 4);
-    assert_int_equal((int8_t)out[384 * 16 + 288 + 32 + 32 * 6 + 16 * 1 + 5], -9);
+    const size_t unit = 288 + 384 * 8;
+    assert_int_equal(out[unit + 288 + 384 * 6 + 256 + 64 * 1 + 4 * 5 + 3], 2 << 4);
+    assert_int_equal((int8_t)out[unit + 32 + 32 * 6 + 16 * 1 + 5], -9);
 }
 
 int main(void) {

@@ -57,8 +57,19 @@ static void float_fill_bf16(const struct f32_weights *w, int row, int begin, int
 
 /* ---- Few tokens ---- */
 
+/* How far ahead of their use words are fetched to the second-level cache: beyond the page, where
+ * the hardware's own prefetchers stop. */
+#define FLOAT_AHEAD_BYTES 4096
+
+/* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
+ * line is enough to set them off; where there is more to compute they fall behind. */
+ALWAYS_INLINE void float_fetch(const uint8_t *p, int bytes, bool dense) {
+    for (int at = 0; at < bytes; at += dense ? 64 : 256)
+        __builtin_prefetch(p + at, 0, 2);
+}
+
 /* Groups side by side for one token, and for more. */
-#define FLOAT_SINGLE SINGLE_GROUPS
+#define FLOAT_SINGLE (4 * LANES / PACK_ROWS)
 #define FLOAT_SUMS   (FLOAT_TOKENS * FLOAT_VECTORS)
 _Static_assert(FLOAT_SINGLE *FLOAT_STEP <= FLOAT_SUMS, "sums of one token");
 
@@ -100,12 +111,12 @@ ALWAYS_INLINE void float_direct(enum float_kind kind, const uint8_t *group, int 
     vf acc[FLOAT_SUMS], part[FLOAT_SUMS];
     for (int k = 0; k < n_sums; k++)
         acc[k] = vf_zero();
-    size_t at = 0, ahead = PACKED_AHEAD_BYTES;
+    size_t at = 0, ahead = FLOAT_AHEAD_BYTES;
     for (int c = 0; c < n_cols; c += 32) {
-        if (at + ahead >= group_bytes && ahead == PACKED_AHEAD_BYTES) /* the next groups */
+        if (at + ahead >= group_bytes && ahead == FLOAT_AHEAD_BYTES) /* the next groups */
             ahead += (size_t)(n_groups - 1) * group_bytes;
         for (int g = 0; g < n_groups; g++)
-            packed_fetch(rows.w[g] + at + ahead, (int)float_block_bytes(kind), n > 2);
+            float_fetch(rows.w[g] + at + ahead, (int)float_block_bytes(kind), n > 2);
         for (int k = 0; k < n_sums; k++)
             part[k] = vf_zero();
         const int end = min_int(c + 32, n_cols);

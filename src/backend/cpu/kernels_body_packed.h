@@ -56,10 +56,9 @@ ALWAYS_INLINE void packed_add_bits(struct packed_at p, int vector, int to, vi w[
     for (int s = 0; s < 8; s++)
         w[s] = vi_or(w[s], vi_and(vi_move(v, to - s), vi_set1(0x01010101 << to)));
 }
-/* The granule's bits of the 2-bit plane that begins at `vector`, as bits `to` and `to` + 1. */
-ALWAYS_INLINE vi packed_two_bits(struct packed_at p, int vector, int to, int s) {
-    vi v = packed_codes(p, vector + s % 2);
-    return vi_and(vi_move(v, to - s / 2 * 2), vi_set1(0x03030303 << to));
+/* Bits `to` and `to` + 1 of granule s, from the two vectors of a 2-bit plane. */
+ALWAYS_INLINE vi packed_two_bits(const vi plane[2], int to, int s) {
+    return vi_and(vi_move(plane[s % 2], to - s / 2 * 2), vi_set1(0x03030303 << to));
 }
 
 ALWAYS_INLINE void packed_q8_0(struct packed_at p, struct wblock *out) {
@@ -102,8 +101,9 @@ ALWAYS_INLINE void packed_mxfp4(struct packed_at p, struct wblock *out) {
 }
 
 ALWAYS_INLINE void packed_q2_k(struct packed_at p, struct wblock *out) {
+    const vi plane[2] = {packed_codes(p, 0), packed_codes(p, 1)};
     for (int s = 0; s < 8; s++)
-        out->w[s] = packed_two_bits(p, 0, 0, s);
+        out->w[s] = packed_two_bits(plane, 0, s);
     vf d = packed_halves(p, 0), dmin = packed_halves(p, 32);
     for (int half = 0; half < 2; half++) {
         vi both = packed_u8(p, 64 + 32 * p.block + 16 * half);
@@ -120,9 +120,10 @@ ALWAYS_INLINE void packed_scales_16(struct packed_at p, struct wblock *out) {
 
 ALWAYS_INLINE void packed_q3_k(struct packed_at p, struct wblock *out) {
     /* Pairs of granules first, in nibbles: of each plane one mask for two of them. */
-    const vi twos = vi_set1(0x33333333), ones = vi_set1(0x44444444), bits = packed_codes(p, 2);
+    const vi twos = vi_set1(0x33333333), ones = vi_set1(0x44444444);
+    const vi plane[2] = {packed_codes(p, 0), packed_codes(p, 1)}, bits = packed_codes(p, 2);
     for (int i = 0; i < 4; i++) {
-        const vi two = vi_and(vi_move(packed_codes(p, i % 2), i / 2 * -2), twos);
+        const vi two = vi_and(vi_move(plane[i % 2], i / 2 * -2), twos);
         const vi pair = vi_or(two, vi_and(vi_move(bits, 2 - i), ones));
         out->w[i] = low_nibbles(pair);
         out->w[4 + i] = high_nibbles(pair);
@@ -144,8 +145,9 @@ ALWAYS_INLINE void packed_q5_k(struct packed_at p, struct wblock *out) {
 
 ALWAYS_INLINE void packed_q6_k(struct packed_at p, struct wblock *out) {
     packed_nibbles(p, out->w);
+    const vi plane[2] = {packed_codes(p, 4), packed_codes(p, 5)};
     for (int s = 0; s < 8; s++)
-        out->w[s] = vi_or(out->w[s], packed_two_bits(p, 4, 4, s));
+        out->w[s] = vi_or(out->w[s], packed_two_bits(plane, 4, s));
     packed_scales_16(p, out);
 }
 
@@ -168,10 +170,9 @@ Q8_WEIGHT_MAP(PACKED_CALL)
 /* Up to this many tokens weights are used as they are unpacked; from there on they are unpacked to
  * a panel, over which tiles of tokens run. */
 #define PACKED_FEW (LANES == 16 ? 16 : 8)
-/* Groups side by side for one token, and for up to TILE_FEW. */
-#define SINGLE_GROUPS (4 * LANES / PACK_ROWS)
-#define FEW_GROUPS    (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
-#define TILE_FEW      4
+/* Groups side by side for 2 to TILE_FEW tokens, which share a block as it is unpacked. */
+#define FEW_GROUPS (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
+#define TILE_FEW   4
 
 /* A tile: SETS times LANES rows, SET_TOKENS tokens (kernels_vec_ISA.h). Tokens that share a
  * panel, columns of them that are worked on at a time (so that the activations stay in the
@@ -201,9 +202,9 @@ ALWAYS_INLINE struct packed_view packed_view_at(struct packed_view x, bool sub16
     return x;
 }
 
-/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks: q8_block with the offset's part read
- * instead of computed. */
-ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
+/* acc[t * sets + i] += block b of n tokens, for `sets` wblocks (a constant): q8_block with the
+ * offset's part read instead of computed. */
+ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w, int sets,
                                 const struct packed_view *x, int b, int n, vf *acc) {
     const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8, n_turn = DOT_TURN(f.kind);
     vf part[SET_TOKENS * SETS];
@@ -213,8 +214,8 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
         if (FEW_REGISTERS) FORGET_MEMORY(); /* neither acc nor activations stay */
         for (int t = 0; t < n; t++) {
             int64_t at = t * x->aux_stride + n_halves * b + half;
-            for (int i = 0; i < SETS; i++)
-                dot_start(&dot[t * SETS + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
+            for (int i = 0; i < sets; i++)
+                dot_start(&dot[t * sets + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
         }
         UNROLL(8)
         for (int turn = 0; turn < n_steps; turn += n_turn) {
@@ -223,25 +224,25 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                 UNROLL(2)
                 for (int s = turn; s < turn + n_turn; s++) {
                     vi four = vi_load1(x->q + t * x->q_stride + 32 * b + 16 * half + 4 * s);
-                    for (int i = 0; i < SETS; i++)
-                        dot_step(f.kind, s, n_steps, &dot[t * SETS + i], w[i].w[4 * half + s],
+                    for (int i = 0; i < sets; i++)
+                        dot_step(f.kind, s, n_steps, &dot[t * sets + i], w[i].w[4 * half + s],
                                  four);
                 }
             }
         }
-        for (int k = 0; k < n * SETS; k++) {
-            const struct wblock *of = &w[k % SETS];
+        for (int k = 0; k < n * sets; k++) {
+            const struct wblock *of = &w[k % sets];
             vf value = vi_float(dot_end(&dot[k]));
             part[k] =
                 half == 0 ? vf_mul(value, of->scale[0]) : vf_fma(value, of->scale[1], part[k]);
         }
     }
-    for (int k = 0; k < n * SETS; k++) { /* not by tokens: the scale would take a register */
-        const int t = k / SETS;
+    for (int k = 0; k < n * sets; k++) { /* not by tokens: the scale would take a register */
+        const int t = k / sets;
         acc[k] = vf_fma(part[k], vf_set1(x->scale[t * x->scale_stride + b]), acc[k]);
         for (int half = 0; f.has_min && half < n_halves; half++) {
             float total = x->aux.sums[t * x->aux_stride + n_halves * b + half];
-            acc[k] = vf_fma(w[k % SETS].min[half], vf_set1(total), acc[k]);
+            acc[k] = vf_fma(w[k % sets].min[half], vf_set1(total), acc[k]);
         }
     }
 }
@@ -251,14 +252,14 @@ ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, i
                                struct packed_view x, int n, vf *acc) {
     if (FEW_REGISTERS) {
         for (int b = 0; b < n_blocks; b++)
-            packed_block(f, panel + b * SETS, &x, b, n, acc);
+            packed_block(f, panel + b * SETS, SETS, &x, b, n, acc);
         return;
     }
     vf a[SET_TOKENS * SETS];
     for (int k = 0; k < n * SETS; k++)
         a[k] = acc[k];
     for (int b = 0; b < n_blocks; b++)
-        packed_block(f, panel + b * SETS, &x, b, n, a);
+        packed_block(f, panel + b * SETS, SETS, &x, b, n, a);
     for (int k = 0; k < n * SETS; k++)
         acc[k] = a[k];
 }
@@ -363,127 +364,127 @@ ALWAYS_INLINE int panel_blocks(struct packed_type type) {
 }
 
 ALWAYS_INLINE size_t packed_group_bytes(struct pack_layout l, int n_cols) {
-    return round_up((size_t)(n_cols / 32) * (size_t)l.code_bytes +
-                        (size_t)(n_cols / l.unit_cols) * (size_t)l.scale_bytes,
-                    PACK_ALIGN);
+    return round_up(pack_run_bytes(l, n_cols), PACK_ALIGN);
 }
 
 /* Block b of the rows from `row` on of a group. */
 ALWAYS_INLINE struct packed_at packed_place(struct packed_type type, const uint8_t *group,
                                             int n_cols, int row, int b) {
-    const struct pack_layout l = type.layout;
-    const int unit_blocks = l.unit_cols / 32;
-    return (struct packed_at){
-        .codes = group + (size_t)b * (size_t)l.code_bytes,
-        .scales = group + (size_t)(n_cols / 32) * (size_t)l.code_bytes +
-                  (size_t)(b / unit_blocks) * (size_t)l.scale_bytes,
-        .row = row,
-        .block = b % unit_blocks,
-    };
+    const struct pack_place p = pack_place(type.layout, n_cols, b);
+    return (struct packed_at){group + p.codes, group + p.scales, row,
+                              b % (type.layout.unit_cols / 32)};
 }
 
-/* How far ahead of their use codes are fetched to the second-level cache: beyond the page, where
- * the hardware's own prefetchers stop. */
+/* Bytes of what follows a matrix that are asked for at its end, and how far ahead of their use
+ * those of several groups side by side are. */
+#define PACKED_THEN_BYTES  1024
 #define PACKED_AHEAD_BYTES 4096
-
-/* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
- * line is enough to set them off; where there is more to compute they fall behind, and where groups
- * are short they have hardly begun when one ends (dense). */
+/* Groups of fewer columns than this are read in order whatever the tokens: all they take is in the
+ * cache when the next tokens come. */
 #define PACKED_SHORT_COLS 1024
-ALWAYS_INLINE void packed_fetch(const uint8_t *p, int bytes, bool dense) {
-    for (int at = 0; at < bytes; at += dense ? 64 : 256)
+
+/* How memory is read. In its own order: prefetchers follow a plain run of lines as fast as memory
+ * gives them, but lose it at a jump of more than some lines, so that a run's scales are touched
+ * before its codes. Asked for ahead: where there is more to compute than that they fall behind. */
+enum packed_reading { IN_ORDER, ASK_AHEAD };
+
+ALWAYS_INLINE void packed_ask(const uint8_t *p, int bytes) {
+    for (int at = 0; at < bytes; at += 64)
         __builtin_prefetch(p + at, 0, 2);
 }
+ALWAYS_INLINE void packed_touch(const uint8_t *p, int bytes) {
+    for (int at = 0; at < bytes; at += 64)
+        __builtin_prefetch(p + at, 0, 3);
+}
 
-/* n tokens, n_groups groups (both constants) side by side: each block is used as soon as it is
- * unpacked. Several groups share the loads of activations and are several streams of memory. A
- * group that is not there repeats the first. then: what is read after the last rows, or NULL. */
+/* n tokens, n_groups groups side by side, read one way (all constants): each block is used as soon
+ * as it is unpacked. Several groups share the loads of activations; one that is not there repeats
+ * the first. then: what is read after these groups if not what follows them in memory, or NULL. */
 ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, size_t group_bytes,
-                                 int n_groups, int n_cols, int n_rows, const struct q8_view *x,
-                                 int n, float *out, int64_t out_stride, const uint8_t *then) {
+                                 int n_groups, enum packed_reading reading, int n_cols, int n_rows,
+                                 struct packed_view x, int n, float *out, int64_t out_stride,
+                                 const uint8_t *then) {
     const struct pack_layout l = type.layout;
-    const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32;
-    const bool dense = LANES < 16 || n > 2 || l.code_bytes < 512 || n_cols < PACKED_SHORT_COLS;
-    vf acc[SINGLE_GROUPS * PACK_ROWS / LANES][TILE_FEW];
+    const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32,
+              run_blocks = PACK_RUN / 32;
+    const int n_blocks = n_cols / 32;
+    vf acc[FEW_GROUPS * PACK_ROWS / LANES][TILE_FEW];
     for (int i = 0; i < n_groups * n_parts; i++) {
         for (int t = 0; t < n; t++)
             acc[i][t] = vf_zero();
     }
-    const struct packed_at first = packed_place(type, group, n_cols, 0, 0);
-    const int n_units = n_cols / l.unit_cols;
-    const int ahead = max_int(1, PACKED_AHEAD_BYTES / (unit_blocks * l.code_bytes)); /* units */
-    int64_t codes_ahead = ahead * unit_blocks * l.code_bytes;
-    int64_t scales_ahead = ahead * l.scale_bytes;
-    size_t stride[SINGLE_GROUPS], codes = 0, scales = 0;
+    size_t stride[FEW_GROUPS];
     for (int g = 0; g < n_groups; g++)
         stride[g] = g * PACK_ROWS < n_rows ? (size_t)g * group_bytes : 0;
-    for (int u = 0; u < n_units; u++, scales += (size_t)l.scale_bytes) {
-        if (u == max_int(0, n_units - ahead)) { /* what follows is in the next groups, if any */
-            const bool more = n_rows > n_groups * PACK_ROWS;
-            const int64_t next = more   ? n_groups * (int64_t)group_bytes
-                                 : then ? (int64_t)((uintptr_t)then - (uintptr_t)group)
-                                        : 0;
-            codes_ahead += next - (int64_t)(n_cols / 32) * l.code_bytes;
-            scales_ahead += next - (int64_t)n_units * l.scale_bytes;
-            if (!more && !then) codes_ahead = scales_ahead = 0; /* lines that are here */
-        }
-        for (int g = 0; g < n_groups; g++)
-            packed_fetch(first.scales + stride[g] + scales + scales_ahead, l.scale_bytes, dense);
-        for (int b = 0; b < unit_blocks; b++, codes += (size_t)l.code_bytes) {
-            UNROLL(8)
-            for (int i = 0; i < n_groups * n_parts; i++) {
-                const size_t at = stride[i / n_parts];
-                struct packed_at p = {first.codes + at + codes, first.scales + at + scales,
-                                      i % n_parts * LANES, b};
-                struct wblock w;
-                if (i % n_parts == 0) packed_fetch(p.codes + codes_ahead, l.code_bytes, dense);
-                type.unpack(p, &w);
-                q8_block(type.format, &w, x, u * unit_blocks + b, n, acc[i]);
-                if (n > 2 || FEW_REGISTERS)
-                    FORGET_MEMORY(); /* else activations are kept, and spill */
+    const uint8_t *at = group, *scales = group;
+    int64_t ahead = PACKED_AHEAD_BYTES;
+    for (int b = 0; b < n_blocks; b++, at += l.code_bytes) {
+        if ((size_t)(at - group) + PACKED_AHEAD_BYTES >= group_bytes) /* of the next groups */
+            ahead = PACKED_AHEAD_BYTES + (int64_t)(n_groups - 1) * (int64_t)group_bytes;
+        if (b % run_blocks == 0) {
+            scales = at;
+            const int scale_bytes = min_int(run_blocks, n_blocks - b) / unit_blocks * l.scale_bytes;
+            for (int g = 0; g < n_groups; g++) {
+                if (reading == IN_ORDER)
+                    packed_touch(at + stride[g], scale_bytes);
+                else
+                    packed_ask(at + stride[g] + ahead, scale_bytes);
             }
+            at += scale_bytes;
         }
+        UNROLL(4)
+        for (int i = 0; i < n_groups * n_parts; i++) {
+            const size_t to = stride[i / n_parts];
+            struct wblock w;
+            if (reading == ASK_AHEAD && i % n_parts == 0) packed_ask(at + to + ahead, l.code_bytes);
+            type.unpack(
+                (struct packed_at){at + to, scales + to, i % n_parts * LANES, b % unit_blocks}, &w);
+            packed_block(type.format, &w, 1, &x, b, n, acc[i]);
+            if (n > 2 || FEW_REGISTERS) FORGET_MEMORY(); /* else activations are kept, and spill */
+        }
+        if (unit_blocks == 1) scales += l.scale_bytes;
     }
+    if (then) packed_ask(then, PACKED_THEN_BYTES);
     for (int i = 0; i < n_groups * n_parts && i * LANES < n_rows; i++) {
         for (int t = 0; t < n; t++)
             store_rows(out + t * out_stride + i * LANES, acc[i][t], n_rows - i * LANES);
     }
 }
 
-/* The same for all groups, and up to PACKED_FEW tokens, a few at a time: the weights of a run of
- * groups are in the cache when the next tokens come. */
-ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *packed, size_t group_bytes,
-                              int n_rows, int n_cols, const struct q8_view *x, int n_tokens,
+/* The same for all groups, and up to PACKED_FEW tokens, a few at a time: the weights of some groups
+ * are in the cache when the next tokens come. */
+ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *group, size_t group_bytes,
+                              int n_rows, int n_cols, struct packed_view x, int n_tokens,
                               float *out, int64_t out_stride, const uint8_t *then) {
-    int r = 0;
-    if (n_tokens == 1) {
-        for (; r + (SINGLE_GROUPS - 1) * PACK_ROWS < n_rows; r += SINGLE_GROUPS * PACK_ROWS)
-            packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes,
-                          SINGLE_GROUPS, n_cols, n_rows - r, x, 1, out + r, out_stride, then);
-        for (; r < n_rows; r += PACK_ROWS)
-            packed_direct(type, packed + (size_t)(r / PACK_ROWS) * group_bytes, group_bytes, 1,
-                          n_cols, n_rows - r, x, 1, out + r, out_stride, then);
-        return;
-    }
+#define DIRECT(n_groups, reading, n)                                                               \
+    packed_direct(type, group, group_bytes, n_groups, reading, n_cols, n_rows - r,                 \
+                  packed_view_at(x, type.format.sub16, t, 0), n, out + t * out_stride + r,         \
+                  out_stride, r + (n_groups)*PACK_ROWS < n_rows ? NULL : then)
+    const bool in_order = n_tokens == 1 || n_cols < PACKED_SHORT_COLS;
+    const int n_groups = in_order ? 1 : FEW_GROUPS;
     const int n_parts = (n_tokens + TILE_FEW - 1) / TILE_FEW;
-    for (; r < n_rows; r += FEW_GROUPS * PACK_ROWS) {
-        const uint8_t *group = packed + (size_t)(r / PACK_ROWS) * group_bytes;
+    for (int r = 0; r < n_rows;
+         r += n_groups * PACK_ROWS, group += (size_t)n_groups * group_bytes) {
         for (int i = 0, t = 0; i < n_parts; i++) {
             const int n = (n_tokens - t) / (n_parts - i);
-            const struct q8_view view = view_at(type.format, x, t);
-            float *to = out + t * out_stride + r;
-            if (n == 2)
-                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 2,
-                              to, out_stride, then);
+            if (n == 1)
+                DIRECT(1, IN_ORDER, 1);
+            else if (in_order && n == 2)
+                DIRECT(1, IN_ORDER, 2);
+            else if (in_order && n == 3)
+                DIRECT(1, IN_ORDER, 3);
+            else if (in_order)
+                DIRECT(1, IN_ORDER, 4);
+            else if (n == 2)
+                DIRECT(FEW_GROUPS, ASK_AHEAD, 2);
             else if (n == 3)
-                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 3,
-                              to, out_stride, then);
+                DIRECT(FEW_GROUPS, ASK_AHEAD, 3);
             else
-                packed_direct(type, group, group_bytes, FEW_GROUPS, n_cols, n_rows - r, &view, 4,
-                              to, out_stride, then);
+                DIRECT(FEW_GROUPS, ASK_AHEAD, 4);
             t += n;
         }
     }
+#undef DIRECT
 }
 
 /* Of several tokens: the columns of one pass, their aux, and where unpacked weights go. */
@@ -496,12 +497,14 @@ struct packed_pass {
 };
 
 /* The packed bytes that the next panel will be made of. They are fetched while the tiles of this
- * one compute, a few lines before each tile. */
+ * one compute, a few lines before each tile. Panels begin where runs do. */
 struct packed_next {
-    const uint8_t *codes, *scales;
+    const uint8_t *at;
     size_t group_bytes;
-    int n_code_lines, n_scale_lines, n_groups, n_tokens;
+    int n_lines, n_groups, n_tokens;
 };
+_Static_assert(PACKED_PANEL_BLOCKS / 2 * 32 % PACK_RUN == 0 && PACKED_COLS % PACK_RUN == 0,
+               "panels");
 
 ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint8_t *group,
                                              size_t group_bytes, int n_cols, int row,
@@ -510,14 +513,11 @@ ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint
         block = 0;
         group += (size_t)((row + SETS * LANES) / PACK_ROWS) * group_bytes;
     }
-    struct packed_at p = packed_place(type, group, n_cols, 0, pass->first_block + block);
-    int n = min_int(panel_blocks(type), pass->n_blocks - block);
+    const int n = min_int(panel_blocks(type), pass->n_blocks - block);
     return (struct packed_next){
-        p.codes,
-        p.scales,
+        packed_place(type, group, n_cols, 0, pass->first_block + block).scales,
         group_bytes,
-        n * type.layout.code_bytes / 64,
-        (n * 32 / type.layout.unit_cols * type.layout.scale_bytes + 63) / 64,
+        (int)(pack_run_bytes(type.layout, n * 32) + 63) / 64,
         max_int(1, SETS * LANES / PACK_ROWS),
         pass->n_tokens,
     };
@@ -525,16 +525,11 @@ ALWAYS_INLINE struct packed_next packed_next(struct packed_type type, const uint
 
 /* The share of the tile that begins with token t. */
 ALWAYS_INLINE void packed_next_fetch(const struct packed_next *next, int t, int n_tile) {
-    const int n = next->n_code_lines + next->n_scale_lines;
-    const int begin = n * t / next->n_tokens;
-    const int end = n * min_int(t + n_tile, next->n_tokens) / next->n_tokens;
+    const int begin = next->n_lines * t / next->n_tokens;
+    const int end = next->n_lines * min_int(t + n_tile, next->n_tokens) / next->n_tokens;
     for (int g = 0; g < next->n_groups; g++) {
-        for (int i = begin; i < end; i++) {
-            const uint8_t *p = i < next->n_code_lines
-                                   ? next->codes + 64 * (int64_t)i
-                                   : next->scales + 64 * (int64_t)(i - next->n_code_lines);
-            __builtin_prefetch(p + (size_t)g * next->group_bytes, 0, 2);
-        }
+        for (int i = begin; i < end; i++)
+            __builtin_prefetch(next->at + (size_t)g * next->group_bytes + 64 * (size_t)i, 0, 2);
     }
 }
 
@@ -588,9 +583,11 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
     packed += (size_t)group_begin * group_bytes;
     if (n_tokens <= PACKED_FEW) {
-        struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
-        if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
-        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride,
+        const int n_blocks = n_cols / 32;
+        const struct packed_view view = {x->q,   x->scale, {scratch},
+                                         n_cols, n_blocks, n_blocks * (f.sub16 ? 2 : 1)};
+        packed_aux(f, x->sum16, x->scale, n_blocks, n_tokens, n_blocks, scratch);
+        packed_few(type, packed, group_bytes, n_rows, n_cols, view, n_tokens, out, out_stride,
                    then);
         return;
     }

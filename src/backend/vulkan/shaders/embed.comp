@@ -30,8 +30,8 @@ vec4 columns(int row, int c) {
     int group = (row >> 4) * p.group_words, r = row & 15, b = c / 32, g = (c & 31) / 4;
     vec2 scale[1], least[1];
     uint code[1];
-    scales(group + p.n_cols / 32 * CODE_WORDS, b, r, scale, least);
-    codes(group + b * CODE_WORDS + r, g, code);
+    scales(group, b, r, scale, least);
+    codes(codes_at(group, b, p.n_cols / 32) + r, g, code);
     return weights(code[0], g, scale[0], least[0]);
 #endif
 }

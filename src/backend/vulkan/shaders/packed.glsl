@@ -32,6 +32,10 @@ const bool TWO_BITS = TYPE == Q2_K || TYPE == Q3_K;
 const bool HAS_MIN = TYPE == Q4_1 || TYPE == Q5_1 || TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K;
 /* Words of a block's codes, of 16 rows. */
 const int CODE_WORDS = TYPE == Q8_0 ? 128 : FIVE_BITS ? 80 : TYPE == Q2_K ? 32 : TYPE == Q3_K ? 48 : TYPE == Q6_K ? 96 : 64;
+/* Blocks of a unit, words of its scales; words of a run of 8 blocks. */
+const int UNIT_BLOCKS = TYPE == Q2_K || TYPE == Q3_K || TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K || TYPE == IQ4_XS ? 8 : 1;
+const int SCALE_WORDS = TYPE == Q2_K || TYPE == Q4_K || TYPE == Q5_K ? 80 : TYPE == Q3_K || TYPE == Q6_K ? 72 : TYPE == IQ4_XS ? 40 : HAS_MIN ? 16 : TYPE == MXFP4 ? 4 : 8;
+const int RUN_WORDS = 8 * CODE_WORDS + 8 / UNIT_BLOCKS * SCALE_WORDS;
 const int OFFSET = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == Q6_K ? 32 : TYPE == Q3_K ? 4 : 0;
 
 /* Byte n (0..15) of a table of four words. */
@@ -60,6 +64,15 @@ void load(int at, out uint word[LANE_ROWS]) {
 #else
     word[0] = w[at];
 #endif
+}
+
+/* Words of the codes of block b, and of the scales of its unit, of a group of n_blocks. */
+int codes_at(int group, int b, int n_blocks) {
+    int n_units = UNIT_BLOCKS == 8 ? 1 : min(8, n_blocks - (b & ~7));
+    return group + (b >> 3) * RUN_WORDS + n_units * SCALE_WORDS + (b & 7) * CODE_WORDS;
+}
+int scales_at(int group, int b) {
+    return group + (b >> 3) * RUN_WORDS + (UNIT_BLOCKS == 8 ? 0 : (b & 7) * SCALE_WORDS);
 }
 
 /* Four signed bytes of each of the lane's rows: columns 4g..4g+3 of a block. at: word of the first
@@ -112,22 +125,22 @@ float signed_of(uint word, int r) { return float(bitfieldExtract(int(word), 8 * 
 float e8m0_half(uint e) { return uintBitsToFloat(e < 2u ? 0x00200000u << e : (e - 1u) << 23); }
 
 /* Scale and min of both halves of block b of the lane's rows, the first being r, a multiple of their
- * number, so that they share words. at: word where the group's scales begin. */
-void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE_ROWS]) {
-    int h = r >> 1, q = r >> 2; /* the words of halves and bytes */
+ * number, so that they share words. group: word where it begins. */
+void scales(int group, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE_ROWS]) {
+    int at = scales_at(group, b), h = r >> 1, q = r >> 2; /* the words of halves and bytes */
     if (TYPE == MXFP4) {
-        uint e = w[at + 4 * b + q];
+        uint e = w[at + q];
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(e8m0_half(byte_of(e, r + i)));
     } else if (TYPE == Q4_1 || TYPE == Q5_1) {
-        uvec2 d = load_halves(at + 16 * b + h), m = load_halves(at + 16 * b + 8 + h);
+        uvec2 d = load_halves(at + h), m = load_halves(at + 8 + h);
         for (int i = 0; i < LANE_ROWS; i++) {
             scale[i] = vec2(half_of(d, r, i));
             least[i] = vec2(half_of(m, r, i));
         }
     } else if (TYPE == Q4_K || TYPE == Q5_K || TYPE == Q2_K) {
-        int unit = at + 80 * (b >> 3), block = unit + 16 + 8 * (b & 7);
-        uvec2 d = load_halves(unit + h), m = load_halves(unit + 8 + h);
+        int block = at + 16 + 8 * (b & 7);
+        uvec2 d = load_halves(at + h), m = load_halves(at + 8 + h);
         uint first = w[block + q], second = w[block + 4 + q];
         for (int i = 0; i < LANE_ROWS; i++) {
             uint one = byte_of(first, r + i), two = byte_of(second, r + i);
@@ -141,19 +154,18 @@ void scales(int at, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE
             }
         }
     } else if (TYPE == Q3_K || TYPE == Q6_K) {
-        int unit = at + 72 * (b >> 3), block = unit + 8 + 8 * (b & 7);
-        uvec2 d = load_halves(unit + h);
+        int block = at + 8 + 8 * (b & 7);
+        uvec2 d = load_halves(at + h);
         uint first = w[block + q], second = w[block + 4 + q];
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = half_of(d, r, i) * vec2(signed_of(first, r + i), signed_of(second, r + i));
     } else if (TYPE == IQ4_XS) {
-        int unit = at + 40 * (b >> 3);
-        uvec2 d = load_halves(unit + h);
-        uint first = w[unit + 8 + 4 * (b & 7) + q];
+        uvec2 d = load_halves(at + h);
+        uint first = w[at + 8 + 4 * (b & 7) + q];
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(half_of(d, r, i) * signed_of(first, r + i));
     } else {
-        uvec2 d = load_halves(at + 8 * b + h);
+        uvec2 d = load_halves(at + h);
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(half_of(d, r, i));
     }

@@ -21,16 +21,17 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), r = lane & 15, n_blocks = p.n_cols / 32;
     int n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
-    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words, scale_at = group + n_blocks * CODE_WORDS;
+    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words;
     float acc[TILE][1];
     for (int t = 0; t < TILE; t++)
         acc[t][0] = 0.0;
     for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
         vec2 scale[1], least[1];
-        scales(scale_at, b, r, scale, least);
+        int code_at = codes_at(group, b, n_blocks) + r;
+        scales(group, b, r, scale, least);
         for (int g = 0; g < 8; g++) {
             uint code[1];
-            codes(group + b * CODE_WORDS + r, g, code);
+            codes(code_at, g, code);
             vec4 q = weights(code[0], g, scale[0], least[0]);
             for (int t = 0; t < TILE; t++) {
                 int at = line[t] + 32 * b + 4 * g;

@@ -36,7 +36,7 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), r = first_row(lane), n_blocks = p.n_cols / 32;
     int n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
-    int group = matrix + group_at(lane) * p.unit_words, scale_at = group + n_blocks * CODE_WORDS;
+    int group = matrix + group_at(lane) * p.unit_words;
     float acc[TILE][LANE_ROWS];
     for (int t = 0; t < TILE; t++)
         for (int i = 0; i < LANE_ROWS; i++)
@@ -45,7 +45,8 @@ void main() {
     for (int b = first_block(lane); b < n_blocks; b += SPLIT) {
         vec2 scale[LANE_ROWS], least[LANE_ROWS];
         ivec2 sum[TILE][LANE_ROWS];
-        scales(scale_at, b, r, scale, least);
+        int code_at = codes_at(group, b, n_blocks) + r;
+        scales(group, b, r, scale, least);
 #ifdef FOUR_ROWS
         for (int t = 0; t < TILE; t++) {
             int at = line[t] + 8 * n_blocks;
@@ -61,8 +62,8 @@ void main() {
         for (int g = 0; g < 4; g += 2) /* and g + 4, whose codes may stand in the same words */
             for (int h = 0; h < 2; h++) {
                 uint first[LANE_ROWS], second[LANE_ROWS];
-                codes(group + b * CODE_WORDS + r, g + 4 * h, first);
-                codes(group + b * CODE_WORDS + r, g + 4 * h + 1, second);
+                codes(code_at, g + 4 * h, first);
+                codes(code_at, g + 4 * h + 1, second);
                 for (int t = 0; t < TILE; t++) {
                     uvec2 in2 = two_inputs(own[t], line[t] + 8 * b, g + 4 * h);
                     for (int i = 0; i < LANE_ROWS; i++) {

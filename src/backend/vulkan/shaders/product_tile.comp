@@ -31,14 +31,14 @@ shared float total[ROWS * TILE];
 
 /* A row of the 64 and (by words) a line of the tile, for lane i of part s: block b. */
 void stage(int s, int i, int b, int n_blocks, int group, int line_at, int words) {
-    int scale_at = group + n_blocks * CODE_WORDS, r = i & 15;
+    int r = i & 15, code_at = codes_at(group, b, n_blocks) + r;
     vec2 scale[1], least[1];
     uint code[1];
-    scales(scale_at, b, r, scale, least);
+    scales(group, b, r, scale, least);
     w_scale[s * ROWS + i] = scale[0];
     w_least[s * ROWS + i] = least[0];
     for (int g = 0; g < 8; g++) {
-        codes(group + b * CODE_WORDS + r, g, code);
+        codes(code_at, g, code);
         w_codes[(s * 8 + g) * ROWS + i] = code[0];
     }
     int line = i % TILE, first = i / TILE * words;
