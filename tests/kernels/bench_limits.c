@@ -10,8 +10,8 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* In huge pages where the system gives them, as the engine's weights are: prefetchers stop at the end
- * of a page. */
+/* In huge pages where the system gives them, as the engine's weights are: prefetchers stop at the
+ * end of a page. */
 void *bench_memory(size_t bytes) {
     const size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : PACK_ALIGN;
     const size_t size = round_up(max_size(bytes, 1), align);
