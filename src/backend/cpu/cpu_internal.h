@@ -191,10 +191,8 @@ struct backend_segment *cpu_phases_build(const struct cpu *c, const struct step 
  * Nothing under no_fusion.
  * Rows [begin, end) of matrix `matrix`, in the order in which products of few tokens take them. */
 struct fetch {
-    const uint8_t *next; /* NULL: there is nothing (more) to fetch */
-    size_t group_bytes, at;
-    int n_groups;
-    size_t left; /* bytes, at most */
+    const uint8_t *next;
+    size_t left; /* bytes */
 };
 void cpu_fetch_begin(struct fetch *f, const struct cpu *c, const struct backend_weight *w,
                      int matrix, int begin, int end);

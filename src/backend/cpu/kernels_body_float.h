@@ -68,14 +68,11 @@ ALWAYS_INLINE void float_fetch(const uint8_t *p, int bytes, bool dense) {
         __builtin_prefetch(p + at, 0, 2);
 }
 
-/* Groups side by side for one token, and for more. */
-#define FLOAT_SINGLE (4 * LANES / PACK_ROWS)
-#define FLOAT_SUMS   (FLOAT_TOKENS * FLOAT_VECTORS)
-_Static_assert(FLOAT_SINGLE *FLOAT_STEP <= FLOAT_SUMS, "sums of one token");
+#define FLOAT_SUMS (FLOAT_TOKENS * FLOAT_VECTORS)
 
 /* Where the groups' words of the next column stand, and the tokens. */
 struct float_rows {
-    const uint8_t *w[FLOAT_SINGLE > FLOAT_GROUPS ? FLOAT_SINGLE : FLOAT_GROUPS];
+    const uint8_t *w[FLOAT_GROUPS];
     const float *x[FLOAT_TOKENS];
 };
 
@@ -115,7 +112,7 @@ ALWAYS_INLINE void float_direct(enum float_kind kind, const uint8_t *group, int 
     for (int c = 0; c < n_cols; c += 32) {
         if (at + ahead >= group_bytes && ahead == FLOAT_AHEAD_BYTES) /* the next groups */
             ahead += (size_t)(n_groups - 1) * group_bytes;
-        for (int g = 0; g < n_groups; g++)
+        for (int g = 0; n > 1 && g < n_groups; g++)
             float_fetch(rows.w[g] + at + ahead, (int)float_block_bytes(kind), n > 2);
         for (int k = 0; k < n_sums; k++)
             part[k] = vf_zero();
@@ -146,11 +143,7 @@ ALWAYS_INLINE void float_direct(enum float_kind kind, const uint8_t *group, int 
 
 ALWAYS_INLINE void float_single(enum float_kind kind, const struct f32_weights *w,
                                 struct f32_view x, float *out) {
-    int r = 0;
-    for (; r + (FLOAT_SINGLE - 1) * PACK_ROWS < w->n_rows; r += FLOAT_SINGLE * PACK_ROWS)
-        float_direct(kind, w->first + (size_t)(r / PACK_ROWS) * w->bytes, FLOAT_SINGLE,
-                     w->n_rows - r, w->n_cols, x, 1, out + r, 0);
-    for (; r < w->n_rows; r += PACK_ROWS)
+    for (int r = 0; r < w->n_rows; r += PACK_ROWS)
         float_direct(kind, w->first + (size_t)(r / PACK_ROWS) * w->bytes, 1, w->n_rows - r,
                      w->n_cols, x, 1, out + r, 0);
 }
