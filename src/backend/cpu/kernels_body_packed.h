@@ -202,9 +202,9 @@ ALWAYS_INLINE struct packed_view packed_view_at(struct packed_view x, bool sub16
     return x;
 }
 
-/* acc[t * sets + i] += block b of n tokens, for `sets` wblocks (a constant): q8_block with the
- * offset's part read instead of computed. */
-ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w, int sets,
+/* acc[t * SETS + i] += block b of n tokens, for SETS wblocks: q8_block with the offset's part read
+ * instead of computed. */
+ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w,
                                 const struct packed_view *x, int b, int n, vf *acc) {
     const int n_halves = f.sub16 ? 2 : 1, n_steps = f.sub16 ? 4 : 8, n_turn = DOT_TURN(f.kind);
     vf part[SET_TOKENS * SETS];
@@ -214,8 +214,8 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w, int 
         if (FEW_REGISTERS) FORGET_MEMORY(); /* neither acc nor activations stay */
         for (int t = 0; t < n; t++) {
             int64_t at = t * x->aux_stride + n_halves * b + half;
-            for (int i = 0; i < sets; i++)
-                dot_start(&dot[t * sets + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
+            for (int i = 0; i < SETS; i++)
+                dot_start(&dot[t * SETS + i], f.has_min ? vi_set1(0) : vi_set1(x->aux.start[at]));
         }
         UNROLL(8)
         for (int turn = 0; turn < n_steps; turn += n_turn) {
@@ -224,25 +224,25 @@ ALWAYS_INLINE void packed_block(struct q8_format f, const struct wblock *w, int 
                 UNROLL(2)
                 for (int s = turn; s < turn + n_turn; s++) {
                     vi four = vi_load1(x->q + t * x->q_stride + 32 * b + 16 * half + 4 * s);
-                    for (int i = 0; i < sets; i++)
-                        dot_step(f.kind, s, n_steps, &dot[t * sets + i], w[i].w[4 * half + s],
+                    for (int i = 0; i < SETS; i++)
+                        dot_step(f.kind, s, n_steps, &dot[t * SETS + i], w[i].w[4 * half + s],
                                  four);
                 }
             }
         }
-        for (int k = 0; k < n * sets; k++) {
-            const struct wblock *of = &w[k % sets];
+        for (int k = 0; k < n * SETS; k++) {
+            const struct wblock *of = &w[k % SETS];
             vf value = vi_float(dot_end(&dot[k]));
             part[k] =
                 half == 0 ? vf_mul(value, of->scale[0]) : vf_fma(value, of->scale[1], part[k]);
         }
     }
-    for (int k = 0; k < n * sets; k++) { /* not by tokens: the scale would take a register */
-        const int t = k / sets;
+    for (int k = 0; k < n * SETS; k++) { /* not by tokens: the scale would take a register */
+        const int t = k / SETS;
         acc[k] = vf_fma(part[k], vf_set1(x->scale[t * x->scale_stride + b]), acc[k]);
         for (int half = 0; f.has_min && half < n_halves; half++) {
             float total = x->aux.sums[t * x->aux_stride + n_halves * b + half];
-            acc[k] = vf_fma(w[k % sets].min[half], vf_set1(total), acc[k]);
+            acc[k] = vf_fma(w[k % SETS].min[half], vf_set1(total), acc[k]);
         }
     }
 }
@@ -252,14 +252,14 @@ ALWAYS_INLINE void packed_tile(struct q8_format f, const struct wblock *panel, i
                                struct packed_view x, int n, vf *acc) {
     if (FEW_REGISTERS) {
         for (int b = 0; b < n_blocks; b++)
-            packed_block(f, panel + b * SETS, SETS, &x, b, n, acc);
+            packed_block(f, panel + b * SETS, &x, b, n, acc);
         return;
     }
     vf a[SET_TOKENS * SETS];
     for (int k = 0; k < n * SETS; k++)
         a[k] = acc[k];
     for (int b = 0; b < n_blocks; b++)
-        packed_block(f, panel + b * SETS, SETS, &x, b, n, a);
+        packed_block(f, panel + b * SETS, &x, b, n, a);
     for (int k = 0; k < n * SETS; k++)
         acc[k] = a[k];
 }
@@ -402,7 +402,7 @@ ALWAYS_INLINE void packed_touch(const uint8_t *p, int bytes) {
  * the first. then: what is read after these groups if not what follows them in memory, or NULL. */
 ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, size_t group_bytes,
                                  int n_groups, enum packed_reading reading, int n_cols, int n_rows,
-                                 struct packed_view x, int n, float *out, int64_t out_stride,
+                                 const struct q8_view *x, int n, float *out, int64_t out_stride,
                                  const uint8_t *then) {
     const struct pack_layout l = type.layout;
     const int n_parts = PACK_ROWS / LANES, unit_blocks = l.unit_cols / 32,
@@ -439,7 +439,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
             if (reading == ASK_AHEAD && i % n_parts == 0) packed_ask(at + to + ahead, l.code_bytes);
             type.unpack(
                 (struct packed_at){at + to, scales + to, i % n_parts * LANES, b % unit_blocks}, &w);
-            packed_block(type.format, &w, 1, &x, b, n, acc[i]);
+            q8_block(type.format, &w, x, b, n, acc[i]);
             if (n > 2 || FEW_REGISTERS) FORGET_MEMORY(); /* else activations are kept, and spill */
         }
         if (unit_blocks == 1) scales += l.scale_bytes;
@@ -454,12 +454,12 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
 /* The same for all groups, and up to PACKED_FEW tokens, a few at a time: the weights of some groups
  * are in the cache when the next tokens come. */
 ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *group, size_t group_bytes,
-                              int n_rows, int n_cols, struct packed_view x, int n_tokens,
+                              int n_rows, int n_cols, const struct q8_view *x, int n_tokens,
                               float *out, int64_t out_stride, const uint8_t *then) {
 #define DIRECT(n_groups, reading, n)                                                               \
-    packed_direct(type, group, group_bytes, n_groups, reading, n_cols, n_rows - r,                 \
-                  packed_view_at(x, type.format.sub16, t, 0), n, out + t * out_stride + r,         \
-                  out_stride, r + (n_groups)*PACK_ROWS < n_rows ? NULL : then)
+    packed_direct(type, group, group_bytes, n_groups, reading, n_cols, n_rows - r, &view, n,       \
+                  out + t * out_stride + r, out_stride,                                            \
+                  r + (n_groups)*PACK_ROWS < n_rows ? NULL : then)
     const bool in_order = n_tokens == 1 || n_cols < PACKED_SHORT_COLS;
     const int n_groups = in_order ? 1 : FEW_GROUPS;
     const int n_parts = (n_tokens + TILE_FEW - 1) / TILE_FEW;
@@ -467,6 +467,7 @@ ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *group, siz
          r += n_groups * PACK_ROWS, group += (size_t)n_groups * group_bytes) {
         for (int i = 0, t = 0; i < n_parts; i++) {
             const int n = (n_tokens - t) / (n_parts - i);
+            const struct q8_view view = view_at(type.format, x, t);
             if (n == 1)
                 DIRECT(1, IN_ORDER, 1);
             else if (in_order && n == 2)
@@ -583,11 +584,9 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
     packed += (size_t)group_begin * group_bytes;
     if (n_tokens <= PACKED_FEW) {
-        const int n_blocks = n_cols / 32;
-        const struct packed_view view = {x->q,   x->scale, {scratch},
-                                         n_cols, n_blocks, n_blocks * (f.sub16 ? 2 : 1)};
-        packed_aux(f, x->sum16, x->scale, n_blocks, n_tokens, n_blocks, scratch);
-        packed_few(type, packed, group_bytes, n_rows, n_cols, view, n_tokens, out, out_stride,
+        const struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
+        if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
+        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride,
                    then);
         return;
     }
