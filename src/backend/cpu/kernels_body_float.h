@@ -57,12 +57,11 @@ static void float_fill_bf16(const struct f32_weights *w, int row, int begin, int
 
 /* ---- Few tokens ---- */
 
-/* How far ahead of their use words are fetched to the second-level cache: beyond the page, where
- * the hardware's own prefetchers stop. */
+/* One token takes one group at a time, in memory's own order, and asks for nothing. From 2 on, how
+ * far ahead of their use words are fetched to the second-level cache: of 2 tokens every fourth
+ * line, which is enough to set prefetchers off; where there is more to compute they fall behind. */
 #define FLOAT_AHEAD_BYTES 4096
 
-/* Where memory is the limit those prefetchers do well but for the ends of pages, and every fourth
- * line is enough to set them off; where there is more to compute they fall behind. */
 ALWAYS_INLINE void float_fetch(const uint8_t *p, int bytes, bool dense) {
     for (int at = 0; at < bytes; at += dense ? 64 : 256)
         __builtin_prefetch(p + at, 0, 2);
