@@ -219,15 +219,6 @@ static void explain_changes(struct explainer *e, const struct placement *found,
     e->out->half_bus = with_half_bus(e);
 }
 
-static bool same_homes(const struct items *items, const struct placement *a,
-                       const struct placement *b) {
-    for (int i = 0; i < items->n_items; i++)
-        if (a->homes[i] != b->homes[i]) return false;
-    for (int k = 0; k < items->n_blocks; k++)
-        if (a->units[k] != b->units[k]) return false;
-    return true;
-}
-
 ats_status explain(struct arena *arena, const struct explain_problem *problem,
                    const struct placement *given, struct explanation **out) {
     struct items *items;
@@ -238,7 +229,7 @@ ats_status explain(struct arena *arena, const struct explain_problem *problem,
     int64_t budgets[N_BUDGETS];
     TRY(solve_around(&e, found, budgets));
     TRY(solve_free(&e, &found[HERE]));
-    if (!given && problem->decided && !same_homes(items, &found[HERE], problem->decided))
+    if (!given && problem->decided && !placement_same(items, &found[HERE], problem->decided))
         given = problem->decided;
     if (given) {
         struct placement *copy = ARENA_NEW(arena, struct placement);

@@ -70,6 +70,10 @@ MUST_CHECK ats_status placement_solve(struct arena *arena, const struct items *i
                                       const int64_t *budgets_bytes, int n_budgets,
                                       struct placement **out);
 
+/* Of the same items, is everything in the same place? */
+bool placement_same(const struct items *items, const struct placement *a,
+                    const struct placement *b);
+
 /* Everything on a side, and the n first or last layers (the head counts as the last) on the GPU:
  * what others do, to compare with. The sizes and times are set. */
 struct placement *placement_whole(struct arena *arena, const struct items *items,

@@ -2,6 +2,7 @@
 #include "plan/placement_internal.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- times ---- */
 
@@ -223,6 +224,20 @@ struct placement *placement_copy(struct arena *arena, const struct items *items,
     }
     *p = to;
     return p;
+}
+
+bool placement_same(const struct items *items, const struct placement *a,
+                    const struct placement *b) {
+    if (memcmp(a->homes, b->homes, (size_t)items->n_items) != 0 ||
+        memcmp(a->units, b->units, sizeof(int) * (size_t)items->n_blocks) != 0)
+        return false;
+    for (int i = 0; i < items->n_blocks; i++) {
+        const uint8_t *x = a->residents[i], *y = b->residents[i];
+        if (!x != !y) return false;
+        int n = items->items[items->blocks[i].first].n_experts;
+        if (x && memcmp(x, y, (size_t)n) != 0) return false;
+    }
+    return true;
 }
 
 struct placement *placement_whole(struct arena *arena, const struct items *items,

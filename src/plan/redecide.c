@@ -1,7 +1,6 @@
 #include "plan/redecide.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "plan/diff.h"
 
@@ -18,25 +17,11 @@ double redecide_move_s(struct arena *arena, const struct items *items, const str
            (double)d->to_host_bytes / (REPACK_SHARE * p->dram_bytes);
 }
 
-static bool same_placement(const struct items *items, const struct placement *a,
-                           const struct placement *b) {
-    if (memcmp(a->homes, b->homes, (size_t)items->n_items) != 0 ||
-        memcmp(a->units, b->units, sizeof(int) * (size_t)items->n_blocks) != 0)
-        return false;
-    for (int i = 0; i < items->n_blocks; i++) {
-        const uint8_t *x = a->residents[i], *y = b->residents[i];
-        if (!x != !y) return false;
-        int n = items->items[items->blocks[i].first].n_experts;
-        if (x && memcmp(x, y, (size_t)n) != 0) return false;
-    }
-    return true;
-}
-
 bool redecide_same(const struct items *items, const struct decide_way *a,
                    const struct decide_way *b) {
     bool two = a->prompts_from > 0;
     return a->n_slots == b->n_slots && fabs(a->slot_bytes - b->slot_bytes) < 1 &&
-           same_placement(items, a->placement, b->placement) &&
+           placement_same(items, a->placement, b->placement) &&
            schedule_same(&a->decode, &b->decode) && two == (b->prompts_from > 0) &&
            (!two || schedule_same(&a->prefill, &b->prefill));
 }
@@ -89,7 +74,7 @@ static double price(const struct redecider *r, const struct replan_offer *o) {
 /* A way whose decode is timed under load. */
 static void consider(struct redecider *r, const struct decide_way *way, bool base) {
     struct redecision d = {.way = *way,
-                           .moves = !same_placement(r->items, r->now->placement, way->placement)};
+                           .moves = !placement_same(r->items, r->now->placement, way->placement)};
     d.offer =
         (struct replan_offer){.old_s = r->out->offer.old_s,
                               .new_s = way->decode.transfer.result.round_s,
