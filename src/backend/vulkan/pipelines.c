@@ -180,6 +180,12 @@ static void layout_close(struct vulkan *v, struct vk_layout *l) {
     if (l->set) v->f.DestroyDescriptorSetLayout(v->device, l->set, NULL);
 }
 
+bool vk_has_wide_layout(const struct vulkan *v) {
+    const VkPhysicalDeviceLimits *l = &v->gpu.properties.limits;
+    return l->maxPerStageDescriptorStorageBuffers >= VK_MAX_BINDINGS &&
+           l->maxDescriptorSetStorageBuffers >= VK_MAX_BINDINGS;
+}
+
 ats_status vk_pipelines_open(struct vulkan *v) {
     TRY(layout_open(v, VK_BINDINGS, &v->layout));
     if (vk_has_wide_layout(v)) TRY(layout_open(v, VK_MAX_BINDINGS, &v->wide_layout));
