@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 import engines
@@ -20,16 +19,20 @@ import samples
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 SPARE = 64  # tokens of context beside the tests'
+LARGE_FIRST, ROOM = ("dense8b", "dense1b"), 1 << 30  # of caches, work memory, other programs
+SAMPLE_S = 60  # one that takes longer says enough: it is left out
 
 
 def arguments():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--device", default="vulkan0")
-    a.add_argument("--model", default="", help="a GGUF file (default: dense8b in Q4_0, made here)")
+    a.add_argument("--model", default="", help="a GGUF file (default: the largest of dense8b and dense1b that fits, in Q4_0)")
+    a.add_argument("--folder", type=pathlib.Path, default=recipes.default_dir() / "models", help="where that is made, or found")
     a.add_argument("--peer", default="", help="the folder of the peer's llama-bench, built for Vulkan")
     a.add_argument("--tests", default="", help="default: pp512,tg64")
     a.add_argument("--software", action="store_true", help="a small model and short tests")
     samples.add_arguments(a, "gpu.csv", 2)
+    a.set_defaults(limit=SAMPLE_S)
     o = a.parse_args()
     o.tests = [engines.parse_test(t) for t in (o.tests or ("pp32,tg8" if o.software else "pp512,tg64")).split(",")]
     o.no_wait = o.no_wait or o.software
@@ -37,13 +40,39 @@ def arguments():
     return o
 
 
-def model_file(o, folder):
+def free_memory(o):
+    """Bytes of the device now, by `doctor`."""
+    run = subprocess.run([o.ours, "doctor", "--json"], capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"doctor: {run.stderr.strip()[-300:]}")
+    device = next((d for d in json.loads(run.stdout)["devices"] if d["name"] == o.device), None)
+    if not device or not device["usable"]:
+        raise RuntimeError(f"{o.device} is no usable device")
+    return device["free_bytes"]
+
+
+def choose_model(gpu_bytes, host_bytes, disk_bytes):
+    """The largest made one that the device holds whole, the host twice (its file in the cache, its weights repacked) and
+    the disk once; the smallest if none is."""
+    for name in LARGE_FIRST:
+        size = models.data_bytes(name, models.Q4_0)
+        if size + ROOM <= gpu_bytes and 2 * size + ROOM <= host_bytes and size + ROOM <= disk_bytes:
+            return name
+    return LARGE_FIRST[-1]
+
+
+def model_file(o):
     if o.model:
         return pathlib.Path(o.model).resolve()
-    name = "small" if o.software else "dense8b"
-    out = folder / f"{name}-Q4_0.gguf"
-    print(f"making {out.name}", file=sys.stderr, flush=True)
-    models.make(None, name, out, models.Q4_0)
+    o.folder.mkdir(parents=True, exist_ok=True)
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    name = "small" if o.software else choose_model(free_memory(o), pages, shutil.disk_usage(o.folder).free)
+    out = o.folder.resolve() / f"{name}-Q4_0.gguf"
+    if not out.exists():
+        print(f"making {out}", file=sys.stderr, flush=True)
+        part = out.with_name(out.name + ".part")
+        models.make(None, name, part, models.Q4_0)
+        part.rename(out)
     return out
 
 
@@ -105,18 +134,19 @@ def main():
     os.environ.setdefault("GGML_VK_VISIBLE_DEVICES", o.device.removeprefix("vulkan"))
     host, end = machine.describe(), samples.deadline(o.minutes)
     print(f"{host['cpu']}, {host['cpus']} CPUs, {o.device}, {machine.git_version()}, {time.strftime('%Y-%m-%d %H:%M')}")
-    with tempfile.TemporaryDirectory() as folder:
-        path, peer = model_file(o, pathlib.Path(folder)), peer_program(o)
-        context = max(t.depth + t.n for t in o.tests) + SPARE
-        wanted = memory_wanted(o, path, context)
-        model = plans.open_model(o.ours, path, o.device, context)
-        books = {}
-        for i, test in enumerate(o.tests):
-            books[test] = samples.Book(o.csv, o.device, path.name, str(test), o.resume)
-            ways = [w for share in ways_of(o, path, test, wanted, model, peer).values() for w in share]
-            now = time.monotonic()
-            samples.take(books[test], ways, o.reps, o.tries, o.limit, now + (end - now) / (len(o.tests) - i))
-        print_table(o, path, wanted, books, bool(peer))
+    path, peer = model_file(o), peer_program(o)
+    context = max(t.depth + t.n for t in o.tests) + SPARE
+    wanted = memory_wanted(o, path, context)
+    model = plans.open_model(o.ours, path, o.device, context)
+    books = {}
+    for i, test in enumerate(o.tests):
+        books[test] = samples.Book(o.csv, o.device, path.name, str(test), o.resume)
+        ways = [w for share in ways_of(o, path, test, wanted, model, peer).values() for w in share]
+        now = time.monotonic()
+        samples.take(books[test], ways, o.reps, o.tries, o.limit, now + (end - now) / (len(o.tests) - i))
+    if not any(book.taken for book in books.values()):
+        raise RuntimeError("nothing could be measured")
+    print_table(o, path, wanted, books, bool(peer))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ took less than CLEAN of all CPU time while it ran (or less than CLEAN_S seconds:
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -23,7 +24,9 @@ SMOLLM2 = DATA / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def git_version():
-    """The commit, and whether anything but results differs from it."""
+    """The commit, and whether anything but results differs from it; "?": there is no git, or no repository."""
+    if not shutil.which("git"):
+        return "?"
     git = ["git", "-C", HERE]
     commit = subprocess.run([*git, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True).stdout.strip()
     same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)bench/results"], capture_output=True)

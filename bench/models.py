@@ -191,6 +191,11 @@ def n_bytes(dims, kind):
     return n // BLOCK * BLOCKS[kind][0] if kind in BLOCKS else n * (2 if kind == F16 else 4)
 
 
+def data_bytes(shape, kind):
+    """Of all tensors of a model whose matrices are of a type, with a vocabulary of our own."""
+    return sum(n_bytes(dims, kind if t == F16 and dims[0] % BLOCK == 0 else t) for _, dims, t in SHAPES[shape](MADE_UP)[2])
+
+
 def write_blocks(f, n, kind, rng):
     size, scale = BLOCKS[kind]
     for at in range(0, n, CHUNK):

@@ -10,6 +10,7 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv.pop(1))
 import agreement  # noqa: E402
+import budgets  # noqa: E402
 import engines  # noqa: E402
 import ggufile  # noqa: E402
 import machine  # noqa: E402
@@ -187,6 +188,20 @@ class Models(unittest.TestCase):
                 scale = models.BLOCKS[models.TYPES[kind]][1]
                 self.assertTrue(all(data[at:].startswith(scale) for at in range(0, len(data), size)))
                 self.assertGreater(len(set(data)), 200)
+
+    def test_a_model_is_as_large_as_it_says_and_as_what_there_is_holds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "out"
+            models.SHAPES["tiny"] = tiny
+            models.make(None, "tiny", out, models.Q4_0)
+            said = models.data_bytes("tiny", models.Q4_0)
+            self.assertEqual(said, sum(b for _, _, b in ggufile.Header(out).tensors.values()))
+        large, small = (models.data_bytes(n, models.Q4_0) for n in budgets.LARGE_FIRST)
+        self.assertGreater(large, small)
+        much, tight = 3 * large + budgets.ROOM, large + budgets.ROOM - 1
+        self.assertEqual(budgets.choose_model(much, much, much), "dense8b")
+        for there in ((tight, much, much), (much, 2 * large, much), (much, much, tight), (0, 0, 0)):
+            self.assertEqual(budgets.choose_model(*there), "dense1b")
 
     def test_names_end_as_files_have_them(self):
         self.assertEqual([models.full_name(f"blk.1.{n}") for n in ("attn_q", "attn_q_bias", "ssm_a", "ssm_dt")],

@@ -334,11 +334,12 @@ static int best_gpu(const struct vk_gpu *gpus, int n) {
     return best;
 }
 
-/* "vulkan" or "vulkanN". */
+/* "vulkan" or "vulkanN". ATSINFER_VK_DEVICE: the N of "vulkan", for tests. */
 static ats_status choose_gpu(struct vulkan *v, const char *name) {
     struct vk_gpu gpus[VK_MAX_GPUS];
     int n = vk_gpus_read(&v->instance, gpus), index = -1;
-    const char *number = name + strlen("vulkan");
+    const char *number = name + strlen("vulkan"), *wish = getenv("ATSINFER_VK_DEVICE");
+    if (!*number && wish) number = wish;
     if (n == 0) return fail(ATS_UNSUPPORTED, "no Vulkan driver offers a device");
     if (!*number) {
         index = best_gpu(gpus, n);
@@ -346,7 +347,8 @@ static ats_status choose_gpu(struct vulkan *v, const char *name) {
         char *end;
         unsigned long wanted = strtoul(number, &end, 10);
         if (*end || wanted >= (unsigned long)n)
-            return fail(ATS_UNSUPPORTED, "there is no device \"%.40s\"; Vulkan has %d", name, n);
+            return fail(ATS_UNSUPPORTED, "there is no device \"vulkan%.40s\"; Vulkan has %d",
+                        number, n);
         index = (int)wanted;
     }
     if (index < 0) return fail(ATS_UNSUPPORTED, "no Vulkan device can be used: %s", gpus[0].lacks);
