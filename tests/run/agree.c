@@ -45,21 +45,40 @@ int agree_vocab(const ats_engine *e) {
     return info.n_vocab;
 }
 
-void agree_copy_with(const char *from, const char *to, agree_put_fn *put, const void *user) {
+static bool drops(const struct agree_change *c, const char *key) {
+    for (size_t i = 0; i < COUNT_OF(c->drop_keys); i++)
+        if (c->drop_keys[i] && strstr(key, c->drop_keys[i])) return true;
+    return false;
+}
+
+void agree_copy(const char *from, const char *to, const struct agree_change *c) {
     struct gguf *g;
     struct gguf_writer *w = gguf_writer_open();
     TEST_OK(gguf_open(from, &g));
+    struct agree_tensor *copies = xcalloc((size_t)g->n_tensors, sizeof *copies);
+    bool *kept = xcalloc((size_t)g->n_tensors, sizeof *kept);
     for (int i = 0; i < g->n_kvs; i++)
-        gguf_put_kv(w, &g->kvs[i]);
-    put(w, user);
-    for (int i = 0; i < g->n_tensors; i++)
-        gguf_put_tensor(w, g->tensors[i].name, g->tensors[i].dtype, g->tensors[i].n_dims,
-                        g->tensors[i].dims);
+        if (!drops(c, g->kvs[i].key)) gguf_put_kv(w, &g->kvs[i]);
+    if (c->put) c->put(w, c->user);
+    for (int i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        snprintf(copies[i].name, sizeof copies[i].name, "%s", t->name);
+        memcpy(copies[i].dims, t->dims, sizeof t->dims);
+        kept[i] = !c->tensor || c->tensor(g, t, &copies[i]);
+        if (kept[i]) gguf_put_tensor(w, copies[i].name, t->dtype, t->n_dims, copies[i].dims);
+    }
     TEST_OK(gguf_writer_begin(w, to));
-    for (int i = 0; i < g->n_tensors; i++)
-        TEST_OK(gguf_writer_data(w, g->tensors[i].data, (size_t)g->tensors[i].n_bytes));
+    for (int i = 0; i < g->n_tensors; i++) {
+        const struct buf *b = &copies[i].data;
+        const bool same = b->len == 0;
+        if (kept[i])
+            TEST_OK(gguf_writer_data(w, same ? (const void *)g->tensors[i].data : b->data,
+                                     same ? (size_t)g->tensors[i].n_bytes : b->len));
+        buf_free(&copies[i].data);
+    }
     TEST_OK(gguf_writer_end(w));
     gguf_writer_close(w);
+    free(copies), free(kept);
     gguf_close(g);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "atsinfer.h"
+#include "base/buf.h"
 #include "model/gguf_write.h"
 #include "support.h"
 
@@ -15,9 +16,21 @@ int agree_vocab(const ats_engine *e);
 /* False, which is said: there is no Vulkan device to test, or (ATS_SHARED=none) no model for it. */
 bool agree_has_vulkan(void);
 
-/* Writes a copy of a model's file with the keys that `put` adds. */
-typedef void agree_put_fn(struct gguf_writer *w, const void *user);
-void agree_copy_with(const char *from, const char *to, agree_put_fn *put, const void *user);
+/* What a copy of a model's file has in place of one of its tensors: at first the same. */
+struct agree_tensor {
+    char name[64];
+    int64_t dims[GGUF_MAX_DIMS];
+    struct buf data; /* of the same type; empty: the tensor's */
+};
+/* How a copy differs. */
+struct agree_change {
+    const char *drop_keys[3];                             /* that contain one of these */
+    void (*put)(struct gguf_writer *w, const void *user); /* adds keys */
+    /* false: the copy has nothing in place of t */
+    bool (*tensor)(const struct gguf *g, const struct gguf_tensor *t, struct agree_tensor *out);
+    const void *user;
+};
+void agree_copy(const char *from, const char *to, const struct agree_change *c);
 
 /* Logits (n, n_vocab) of ids appended to a session in pieces of `chunk` (0: at once). Owned. */
 float *agree_feed(ats_engine *e, ats_session *s, const int32_t *ids, size_t n, size_t chunk);

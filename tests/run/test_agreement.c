@@ -394,7 +394,7 @@ static float *capped_logits(const struct oracle *o, struct soft_cap cap, ats_opt
                             size_t chunk) {
     char path[512];
     test_tmp_path(path, sizeof path, "soft_cap.gguf");
-    agree_copy_with(o->model, path, put_soft_cap, &cap);
+    agree_copy(o->model, path, &(struct agree_change){.put = put_soft_cap, .user = &cap});
     options.model = path;
     ats_engine *e = agree_open(&options);
     float *logits = agree_logits(e, o->prompt, o->n_prompt, chunk);

@@ -472,7 +472,7 @@ static void sampling_defaults_of_the_file_are_taken(void **state) {
     test_tmp_path(path, sizeof path, "sampling.gguf");
     for (size_t i = 0; i < COUNT_OF(top_ps); i++) {
         ats_sampling own;
-        agree_copy_with(from, path, put_sampling, &top_ps[i]);
+        agree_copy(from, path, &(struct agree_change){.put = put_sampling, .user = &top_ps[i]});
         ats_options o = agree_options(path);
         ats_engine *e = agree_open(&o);
         ats_sampling_default(e, &own);

@@ -138,39 +138,21 @@ static void repacking_changes_no_bit(void **state) {
     }
 }
 
-/* The file's gate and up experts as one tensor: of each expert gate, then up. */
-static void fuse_experts(const char *from, const char *to) {
-    struct gguf *g;
-    TEST_OK(gguf_open(from, &g));
-    struct gguf_writer *w = gguf_writer_open();
+/* Gate and up experts as one tensor: of each expert gate, then up. */
+static bool fuse_experts(const struct gguf *g, const struct gguf_tensor *t,
+                         struct agree_tensor *out) {
     const struct gguf_tensor *up;
+    if (strcmp(t->name, "blk.0.ffn_up_exps.weight") == 0) return false;
+    if (strcmp(t->name, "blk.0.ffn_gate_exps.weight") != 0) return true;
     TEST_OK(gguf_tensor_get(g, "blk.0.ffn_up_exps.weight", &up));
-    for (int i = 0; i < g->n_kvs; i++)
-        gguf_put_kv(w, &g->kvs[i]);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) TEST_OK(gguf_writer_begin(w, to));
-        for (int i = 0; i < g->n_tensors; i++) {
-            const struct gguf_tensor *t = &g->tensors[i];
-            bool gate = strcmp(t->name, "blk.0.ffn_gate_exps.weight") == 0;
-            if (t == up) continue;
-            if (!pass) {
-                int64_t dims[4] = {t->dims[0], gate ? 2 * t->dims[1] : t->dims[1], t->dims[2], 1};
-                gguf_put_tensor(w, gate ? "blk.0.ffn_gate_up_exps.weight" : t->name, t->dtype,
-                                t->n_dims, dims);
-            } else if (!gate) {
-                TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
-            } else {
-                int64_t bytes = t->n_bytes / t->dims[2];
-                for (int64_t e = 0; e < t->dims[2]; e++) {
-                    TEST_OK(gguf_writer_data(w, t->data + e * bytes, (size_t)bytes));
-                    TEST_OK(gguf_writer_data(w, up->data + e * bytes, (size_t)bytes));
-                }
-            }
-        }
+    snprintf(out->name, sizeof out->name, "blk.0.ffn_gate_up_exps.weight");
+    out->dims[1] *= 2;
+    const size_t bytes = (size_t)(t->n_bytes / t->dims[2]);
+    for (size_t e = 0; e < (size_t)t->dims[2]; e++) {
+        buf_add(&out->data, t->data + e * bytes, bytes);
+        buf_add(&out->data, up->data + e * bytes, bytes);
     }
-    TEST_OK(gguf_writer_end(w));
-    gguf_writer_close(w);
-    gguf_close(g);
+    return true;
 }
 
 static void fused_experts_give_the_same_bits(void **state) {
@@ -179,7 +161,7 @@ static void fused_experts_give_the_same_bits(void **state) {
     char fused[512];
     if (!quant_open("moe-Q4_K_M", &q)) skip();
     test_tmp_path(fused, sizeof fused, "fused.gguf");
-    fuse_experts(q.model, fused);
+    agree_copy(q.model, fused, &(struct agree_change){.tensor = fuse_experts});
     for (int raw = 0; raw < 2; raw++)
         for (int devices = 0; devices < 2; devices++) {
             float *logits[2];

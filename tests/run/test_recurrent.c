@@ -264,29 +264,20 @@ static void state_is_counted(void **state) {
 }
 
 /* The first three layers of a model, all recurrent: nothing has a cache. */
-static void write_without_attention(const char *from, const char *to) {
-    struct gguf *g;
-    struct gguf_writer *w = gguf_writer_open();
-    TEST_OK(gguf_open(from, &g));
-    for (int i = 0; i < g->n_kvs; i++)
-        if (!strstr(g->kvs[i].key, ".block_count") && !strstr(g->kvs[i].key, ".recurrent_layers"))
-            gguf_put_kv(w, &g->kvs[i]);
+static void put_three_layers(struct gguf_writer *w, const void *user) {
+    (void)user;
     gguf_put_u32(w, "qwen3next.block_count", 3);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) TEST_OK(gguf_writer_begin(w, to));
-        for (int i = 0; i < g->n_tensors; i++) {
-            const struct gguf_tensor *t = &g->tensors[i];
-            if (strncmp(t->name, "blk.3.", 6) == 0) continue;
-            if (pass)
-                TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
-            else
-                gguf_put_tensor(w, t->name, t->dtype, t->n_dims, t->dims);
-        }
-    }
-    TEST_OK(gguf_writer_end(w));
-    gguf_writer_close(w);
-    gguf_close(g);
 }
+static bool without_the_fourth(const struct gguf *g, const struct gguf_tensor *t,
+                               struct agree_tensor *out) {
+    (void)g, (void)out;
+    return strncmp(t->name, "blk.3.", 6) != 0;
+}
+static const struct agree_change no_attention = {
+    .drop_keys = {".block_count", ".recurrent_layers"},
+    .put = put_three_layers,
+    .tensor = without_the_fourth,
+};
 
 /* More than a page of them. */
 static void tokens_without_any_cache_have_room(void **state) {
@@ -294,7 +285,7 @@ static void tokens_without_any_cache_have_room(void **state) {
     char from[512], to[512];
     test_tmp_path(to, sizeof to, "no_attention.gguf");
     if (!test_shared_path(from, sizeof from, "models/qwen3next/qwen3next-f16.gguf")) skip();
-    write_without_attention(from, to);
+    agree_copy(from, to, &no_attention);
     ats_options options = agree_options(to);
     struct live l = {.e = agree_open(&options)};
     l.width = (size_t)agree_vocab(l.e);
@@ -308,66 +299,35 @@ static void tokens_without_any_cache_have_room(void **state) {
 
 /* ---- older files ---- */
 
-/* Rows of a layer's q, k, v and gate as ssm_in has them: for each key head its own of each. */
-static void gather_rows(const struct gguf_tensor *qkv, const struct gguf_tensor *gate,
-                        uint8_t *to) {
+/* One tensor has all inputs of a recurrent layer: for each key head its rows of q, k, v and gate.
+ */
+static bool fuse_inputs(const struct gguf *g, const struct gguf_tensor *t,
+                        struct agree_tensor *out) {
     enum { N_KEYS = 2, DIM = 32 }; /* of the oracle */
-    const size_t row = (size_t)qkv->row_bytes;
-    const int64_t values = gate->dims[1] / N_KEYS;
-    assert_int_equal(qkv->dims[1], 2 * N_KEYS * DIM + gate->dims[1]);
+    char name[64];
+    if (strstr(t->name, ".attn_gate.")) return false;
+    if (!strstr(t->name, ".attn_qkv.")) return true;
+    const long layer = strtol(t->name + strlen("blk."), NULL, 10);
+    snprintf(name, sizeof name, "blk.%ld.attn_gate.weight", layer);
+    const struct gguf_tensor *gate = gguf_tensor_find(g, name);
+    assert_non_null(gate);
+    const int64_t n = gate->dims[1] / N_KEYS; /* values of a key head */
+    assert_int_equal(t->dims[1], 2 * N_KEYS * DIM + gate->dims[1]);
     for (int64_t head = 0; head < N_KEYS; head++) {
-        const uint8_t *from[] = {qkv->data + (size_t)(head * DIM) * row,
-                                 qkv->data + (size_t)((N_KEYS + head) * DIM) * row,
-                                 qkv->data + (size_t)(2 * N_KEYS * DIM + head * values) * row,
-                                 gate->data + (size_t)(head * values) * row};
-        for (int i = 0; i < 4; i++) {
-            const size_t bytes = (size_t)(i < 2 ? DIM : values) * row;
-            memcpy(to, from[i], bytes);
-            to += bytes;
-        }
+        const struct {
+            const struct gguf_tensor *from;
+            int64_t begin, n;
+        } rows[] = {{t, head * DIM, DIM},
+                    {t, (N_KEYS + head) * DIM, DIM},
+                    {t, 2 * N_KEYS * DIM + head * n, n},
+                    {gate, head * n, n}};
+        for (size_t i = 0; i < COUNT_OF(rows); i++)
+            buf_add(&out->data, rows[i].from->data + rows[i].begin * t->row_bytes,
+                    (size_t)(rows[i].n * t->row_bytes));
     }
-}
-
-/* A copy in which one tensor has all inputs of a recurrent layer. */
-static void write_fused_inputs(const char *from, const char *to) {
-    struct gguf *g;
-    struct gguf_writer *w = gguf_writer_open();
-    TEST_OK(gguf_open(from, &g));
-    for (int i = 0; i < g->n_kvs; i++)
-        gguf_put_kv(w, &g->kvs[i]);
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) TEST_OK(gguf_writer_begin(w, to));
-        for (int i = 0; i < g->n_tensors; i++) {
-            const struct gguf_tensor *t = &g->tensors[i];
-            char name[64];
-            if (strstr(t->name, ".attn_gate.")) continue;
-            if (!strstr(t->name, ".attn_qkv.")) {
-                if (pass)
-                    TEST_OK(gguf_writer_data(w, t->data, (size_t)t->n_bytes));
-                else
-                    gguf_put_tensor(w, t->name, t->dtype, t->n_dims, t->dims);
-                continue;
-            }
-            const long layer = strtol(t->name + strlen("blk."), NULL, 10);
-            snprintf(name, sizeof name, "blk.%ld.attn_gate.weight", layer);
-            const struct gguf_tensor *gate = gguf_tensor_find(g, name);
-            assert_non_null(gate);
-            const size_t bytes = (size_t)(t->n_bytes + gate->n_bytes);
-            snprintf(name, sizeof name, "blk.%ld.ssm_in.weight", layer);
-            if (!pass) {
-                const int64_t dims[] = {t->dims[0], t->dims[1] + gate->dims[1]};
-                gguf_put_tensor(w, name, t->dtype, 2, dims);
-                continue;
-            }
-            uint8_t *rows = xmalloc(bytes);
-            gather_rows(t, gate, rows);
-            TEST_OK(gguf_writer_data(w, rows, bytes));
-            free(rows);
-        }
-    }
-    TEST_OK(gguf_writer_end(w));
-    gguf_writer_close(w);
-    gguf_close(g);
+    snprintf(out->name, sizeof out->name, "blk.%ld.ssm_in.weight", layer);
+    out->dims[1] += gate->dims[1];
+    return true;
 }
 
 static void fused_inputs_give_the_same_bits(void **state) {
@@ -378,7 +338,7 @@ static void fused_inputs_give_the_same_bits(void **state) {
     size_t bytes = 0;
     if (!test_shared_path(path[0], sizeof path[0], "models/qwen3next/qwen3next-f16.gguf")) skip();
     test_tmp_path(path[1], sizeof path[1], "fused_inputs.gguf");
-    write_fused_inputs(path[0], path[1]);
+    agree_copy(path[0], path[1], &(struct agree_change){.tensor = fuse_inputs});
     for (int i = 0; i < 2; i++) {
         ats_options options = agree_options(path[i]);
         ats_engine *e = agree_open(&options);
