@@ -380,3 +380,6 @@ void backend_cpu_info(struct backend_cpu_info *out);
 /* "native", "ref", "avx2", ...: that level and all below; false if there is no such name. */
 bool backend_cpu_isa_parse(const char *text, unsigned *mask);
 const char *backend_cpu_isa_name(unsigned mask); /* the kernels a mask selects here */
+/* For what is left to the host itself, by those kernels: x = cap * tanh(x / cap). */
+typedef void backend_soft_cap_fn(float *x, int n, float cap);
+backend_soft_cap_fn *backend_soft_cap(unsigned mask);

@@ -165,6 +165,7 @@ static ats_status fill_executor_options(ats_engine *e, struct executor_options *
                                      .n_states = n_states,
                                      .type_k = kv_type_of(o->kv_k),
                                      .type_v = kv_type_of(o->kv_v),
+                                     .cpu_isa_mask = e->cpu_isa_mask,
                                      .host_bytes = (int64_t)memory.available_bytes};
     for (int c = 0; c < g->n_kv_classes; c++)
         out->n_pages[c] = classes[c].n_pages;

@@ -1,6 +1,5 @@
 #include "run/executor_internal.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +44,7 @@ ats_status executor_make(const struct model *model, const struct plan *plan,
     e->model = model;
     e->plan = plan;
     e->o = *options;
+    e->soft_cap = backend_soft_cap(options->cpu_isa_mask);
     e->n_devices = plan->n_devices;
     e->races = races_open();
     for (int d = 0; d < e->n_devices; d++) {
@@ -324,12 +324,11 @@ static void tell_logits(struct executor *e, int n_rows) {
     races_do(e->races, NULL, e, "the host", &a, n_rows > 0);
 }
 
-/* A model of many words has a few per mille of a round in this, most models nothing. */
 static void cap_logits(const struct executor *e, float *logits, int n_rows) {
     const float cap = e->model->graph->logit_cap;
-    const int64_t n = (int64_t)n_rows * e->model->graph->n_vocab;
-    for (int64_t i = 0; cap > 0 && i < n; i++)
-        logits[i] = cap * tanhf(logits[i] / cap);
+    const int n = e->model->graph->n_vocab;
+    for (int i = 0; cap > 0 && i < n_rows; i++)
+        e->soft_cap(logits + (int64_t)i * n, n, cap);
 }
 
 ats_status executor_run(struct executor *e, const struct round *round, const float **logits) {

@@ -24,6 +24,7 @@ struct executor {
     const struct model *model;
     const struct plan *plan;
     struct executor_options o;
+    backend_soft_cap_fn *soft_cap;
     struct programs programs;
     struct prepared prepared[MAX_PROGRAMS];
     struct backend *devices[EXECUTOR_MAX_DEVICES];

@@ -17,6 +17,7 @@ struct executor_options {
     int n_pages[KV_MAX_CLASSES]; /* of every cache of a layer class */
     int n_states;                /* slots of every recurrent operator's state */
     enum kv_type type_k, type_v;
+    unsigned cpu_isa_mask;                      /* kernels of what the host does itself */
     int64_t host_bytes;                         /* host memory that may be promised */
     int64_t device_bytes[EXECUTOR_MAX_DEVICES]; /* of a GPU's memory; 0: what it has free */
 };

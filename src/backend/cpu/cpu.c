@@ -452,3 +452,9 @@ const char *backend_cpu_isa_name(unsigned mask) {
     kernels_init(&k, mask);
     return k.name;
 }
+
+backend_soft_cap_fn *backend_soft_cap(unsigned mask) {
+    struct kernels k;
+    kernels_init(&k, mask);
+    return k.soft_cap;
+}
