@@ -12,10 +12,11 @@
 struct dense_options {
     const char *arch;
     bool rope_halves;
-    bool fused_qkv;    /* attn_qkv */
-    bool fused_up;     /* gate and up in ffn_up */
-    bool post_norms;   /* of the outputs of attention and feed-forward */
-    int no_rope_every; /* each n-th layer has no rotary embedding; 0: all have it */
+    bool may_have_sections; /* of rotary pairs, which are halves then */
+    bool fused_qkv;         /* attn_qkv */
+    bool fused_up;          /* gate and up in ffn_up */
+    bool post_norms;        /* of the outputs of attention and feed-forward */
+    int no_rope_every;      /* each n-th layer has no rotary embedding; 0: all have it */
 };
 
 static const struct dense_options dense_archs[] = {
@@ -25,11 +26,12 @@ static const struct dense_options dense_archs[] = {
     {.arch = "qwen3moe", .rope_halves = true},
     {.arch = "smollm3", .no_rope_every = 4},
     {.arch = "phi3", .rope_halves = true, .fused_qkv = true, .fused_up = true},
-    {.arch = "glm4", .fused_up = true, .post_norms = true},
+    {.arch = "glm4", .may_have_sections = true, .fused_up = true, .post_norms = true},
 };
 
 struct dense {
     const struct dense_options *o;
+    bool *slides; /* (n_layers) */
     struct rope_params rope;
     struct experts_hparams experts;
 };
@@ -37,8 +39,9 @@ struct dense {
 static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
     const struct dense *d = user;
     bool rope = !d->o->no_rope_every || (layer + 1) % d->o->no_rope_every != 0;
-    struct attention_options o = {
-        .rope = rope ? &d->rope : NULL, .fused = d->o->fused_qkv, .window = b->hp.sliding_window};
+    struct attention_options o = {.rope = rope ? &d->rope : NULL,
+                                  .fused = d->o->fused_qkv,
+                                  .window = d->slides[layer] ? b->hp.sliding_window : 0};
     (void)x;
     return part_attention(b, &o, layer, h, y);
 }
@@ -61,8 +64,11 @@ ats_status arch_dense_build(struct binding *b, int *hidden, int *logits) {
     for (size_t i = 0; i < COUNT_OF(dense_archs); i++)
         if (strcmp(dense_archs[i].arch, b->file->arch) == 0) d.o = &dense_archs[i];
     REQUIRE(d.o);
+    bool sectioned = false;
+    if (d.o->may_have_sections) TRY(rope_read_sections(b, &sectioned));
+    TRY(bind_window_layers(b, (uint32_t)b->hp.sliding_window, 0, &d.slides));
     TRY(experts_read(b, &d.experts));
-    TRY(rope_read(b, &(struct rope_options){.halves = d.o->rope_halves}, &d.rope));
+    TRY(rope_read(b, &(struct rope_options){.halves = d.o->rope_halves || sectioned}, &d.rope));
     const struct decoder_options o = {
         .post_norms = d.o->post_norms, .mix = attention, .feed_forward = feed_forward, .user = &d};
     return part_decoder(b, &o, hidden, logits);

@@ -13,21 +13,15 @@
 
 struct gemma {
     struct rope_params full, local;
-    int full_every;
+    bool *slides; /* (n_layers) */
 };
 
 static ats_status read_options(struct binding *b, struct gemma *m) {
-    uint32_t every = FULL_EVERY, window;
+    uint32_t window;
     float base = LOCAL_FREQ_BASE;
     TRY(gguf_get_u32(b->file, ".attention.sliding_window", &window)); /* hp has 0 for too large */
-    TRY(gguf_opt_u32(b->file, ".attention.sliding_window_pattern", &every));
-    TRY(gguf_opt_f32(b->file, ".rope.freq_base_swa", &base));
-    if (every < 1 || every > INT32_MAX || !(base > 1))
-        return fail(ATS_BAD_FILE,
-                    "keys attention.sliding_window_pattern and rope.freq_base_swa "
-                    "are %u and %g, out of range",
-                    every, (double)base);
-    m->full_every = (int)every;
+    TRY(bind_window_layers(b, window, FULL_EVERY, &m->slides));
+    TRY(rope_read_base_swa(b, &base));
     TRY(rope_read(b, &(struct rope_options){.halves = true}, &m->full));
     return rope_read(b, &(struct rope_options){.halves = true, .unscaled = true, .freq_base = base},
                      &m->local);
@@ -36,9 +30,9 @@ static ats_status read_options(struct binding *b, struct gemma *m) {
 static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
     const struct gemma *m = user;
     const struct hparams *hp = &b->hp;
-    bool full = (layer + 1) % m->full_every == 0;
-    struct attention_options o = {.rope = full ? &m->full : &m->local,
-                                  .window = full ? 0 : hp->sliding_window,
+    const bool slides = m->slides[layer];
+    struct attention_options o = {.rope = slides ? &m->local : &m->full,
+                                  .window = slides ? hp->sliding_window : 0,
                                   .need_head_norms = true};
     if (hp->n_layers == LAYERS_OF_27B) o.scale = sqrtf((float)hp->n_heads / (float)hp->n_embd);
     (void)x;

@@ -28,7 +28,9 @@ static ats_status feed_forward(struct binding *b, const void *user, int layer, i
 
 ats_status arch_glm4moe_build(struct binding *b, int *hidden, int *logits) {
     struct glm4moe m;
+    bool sectioned; /* these turn halves anyway */
     TRY(experts_need(b, &m.experts));
+    TRY(rope_read_sections(b, &sectioned));
     TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.rope));
     const struct decoder_options o = {.ffn_norm = "post_attention_norm",
                                       .mix = attention,

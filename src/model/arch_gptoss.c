@@ -5,17 +5,19 @@
  */
 #include "model/parts.h"
 
-#define WINDOW_EVERY 2
+#define FULL_EVERY 2
 
 struct gptoss {
-    struct rope_params rope;
+    struct rope_params full, local;
+    bool *slides; /* (n_layers) */
     struct experts_hparams experts;
 };
 
 static ats_status attention(struct binding *b, const void *user, int layer, int h, int *x, int *y) {
     const struct gptoss *m = user;
-    struct attention_options o = {.rope = &m->rope,
-                                  .window = layer % WINDOW_EVERY == 0 ? b->hp.sliding_window : 0,
+    const bool slides = m->slides[layer];
+    struct attention_options o = {.rope = slides ? &m->local : &m->full,
+                                  .window = slides ? b->hp.sliding_window : 0,
                                   .need_biases = true,
                                   .sinks = true};
     (void)x;
@@ -34,9 +36,13 @@ static ats_status feed_forward(struct binding *b, const void *user, int layer, i
 ats_status arch_gptoss_build(struct binding *b, int *hidden, int *logits) {
     struct gptoss m;
     uint32_t window;
+    float base = 0;
     TRY(gguf_get_u32(b->file, ".attention.sliding_window", &window)); /* hp has 0 for too large */
+    TRY(bind_window_layers(b, window, FULL_EVERY, &m.slides));
     TRY(experts_need(b, &m.experts));
-    TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.rope));
+    TRY(rope_read_base_swa(b, &base));
+    TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.full));
+    TRY(rope_read(b, &(struct rope_options){.halves = true, .freq_base = base}, &m.local));
     const struct decoder_options o = {.ffn_norm = "post_attention_norm",
                                       .mix = attention,
                                       .feed_forward = feed_forward,

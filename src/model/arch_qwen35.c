@@ -25,20 +25,10 @@ struct qwen35 {
 /* ---- hyper-parameters ---- */
 
 static ats_status read_layers(struct binding *b, struct qwen35 *m) {
-    const int n = b->hp.n_layers;
     uint32_t every = FULL_EVERY;
     TRY(gguf_opt_u32(b->file, ".full_attention_interval", &every));
     if (every < 1) return fail(ATS_BAD_FILE, "key %s.full_attention_interval is 0", b->file->arch);
-    m->recurrent = ARENA_ARRAY(b->arena, bool, n);
-    for (int i = 0; i < n; i++)
-        m->recurrent[i] = ((uint32_t)i + 1) % every != 0;
-    const struct gguf_array *given = NULL;
-    TRY(gguf_opt_ints(b->file, ".attention.recurrent_layers", &given));
-    if (!given) return ATS_OK;
-    TRY(gguf_check_length(b->file, ".attention.recurrent_layers", (size_t)(n + b->hp.n_nextn)));
-    for (int i = 0; i < n; i++)
-        m->recurrent[i] = gguf_array_int(given, (size_t)i) != 0;
-    return ATS_OK;
+    return bind_layer_flags(b, ".attention.recurrent_layers", every, &m->recurrent);
 }
 
 static ats_status read_delta(struct binding *b, struct qwen35 *m) {
@@ -209,9 +199,11 @@ static ats_status feed_forward(struct binding *b, const void *user, int layer, i
 
 ats_status arch_qwen35_build(struct binding *b, int *hidden, int *logits) {
     struct qwen35 m = {.tiled = strcmp(b->file->arch, "qwen3next") != 0};
+    bool sectioned; /* these turn halves anyway */
     TRY(read_layers(b, &m));
     TRY(read_delta(b, &m));
     TRY(experts_read(b, &m.experts));
+    TRY(rope_read_sections(b, &sectioned));
     TRY(rope_read(b, &(struct rope_options){.halves = true}, &m.rope));
     const struct decoder_options o = {
         .ffn_norm = "post_attention_norm", .mix = mix, .feed_forward = feed_forward, .user = &m};

@@ -60,6 +60,18 @@ bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3
  * naming the key and the bounds. */
 MUST_CHECK ats_status bind_count(const struct gguf *g, const char *key, int max, int *out);
 
+/* One flag a layer: the file's list under `key` (NULL: it has none), else true for all but each
+ * every-th layer (0: for all). keys.c. */
+MUST_CHECK ats_status bind_layer_flags(struct binding *b, const char *key, uint32_t every,
+                                       bool **flags);
+/* Which layers have a window: as attention.sliding_window_pattern says, a number or a list, else by
+ * `every`; none if the window is 0. keys.c. */
+MUST_CHECK ats_status bind_window_layers(struct binding *b, uint32_t window, uint32_t every,
+                                         bool **flags);
+/* Keys that change what is computed and that this architecture's builder does not read: UNSUPPORTED
+ * if one has a value that matters. keys.c. */
+MUST_CHECK ats_status keys_check(const struct binding *b);
+
 /* Class of a product with this weight: q8 only for quantised types, bf16 only for BF16. */
 enum math bind_math(const struct binding *b, int weight);
 
@@ -97,3 +109,9 @@ struct rope_options {
 };
 MUST_CHECK ats_status rope_read(struct binding *b, const struct rope_options *options,
                                 struct rope_params *out);
+/* Another base, of layers with a window; *base stays where the file has none. */
+MUST_CHECK ats_status rope_read_base_swa(const struct binding *b, float *base);
+/* Sections of the pairs, each with a position of its own (M-RoPE). Those of text are equal, so that
+ * nothing of the sections is left but that such files turn halves. UNSUPPORTED if they are not four
+ * that fill the turned part of a head. *sectioned: the file has some. */
+MUST_CHECK ats_status rope_read_sections(const struct binding *b, bool *sectioned);

@@ -39,10 +39,10 @@ static ats_status check_hparams(const struct hparams *hp) {
     return ATS_OK;
 }
 
-/* Scores or logits through tanh. */
-static ats_status read_soft_cap(const struct gguf *g, const char *key, float *cap) {
-    TRY(gguf_opt_f32(g, key, cap));
-    if (*cap < 0) return fail(ATS_BAD_FILE, "key %s%s is %g", g->arch, key, (double)*cap);
+/* A scale, or a soft cap by tanh; 0: none. */
+static ats_status read_factor(const struct gguf *g, const char *key, float *factor) {
+    TRY(gguf_opt_f32(g, key, factor));
+    if (*factor < 0) return fail(ATS_BAD_FILE, "key %s%s is %g", g->arch, key, (double)*factor);
     return ATS_OK;
 }
 
@@ -59,8 +59,9 @@ static ats_status read_layers(const struct gguf *g, struct hparams *hp) {
 }
 
 static ats_status read_hparams(const struct gguf *g, struct hparams *hp) {
-    TRY(read_soft_cap(g, ".attn_logit_softcapping", &hp->attn_cap));
-    TRY(read_soft_cap(g, ".final_logit_softcapping", &hp->logit_cap));
+    TRY(read_factor(g, ".attention.scale", &hp->attn_scale));
+    TRY(read_factor(g, ".attn_logit_softcapping", &hp->attn_cap));
+    TRY(read_factor(g, ".final_logit_softcapping", &hp->logit_cap));
     TRY(read_layers(g, hp));
     TRY(bind_count(g, ".embedding_length", MAX_WIDTH, &hp->n_embd));
     /* Mixtures may leave it out (qwen35moe does); who has a dense layer asks again. */
@@ -147,7 +148,8 @@ static ats_status build(struct model *m, const struct model_options *options) {
     for (int i = 0; i < file->n_tensors; i++)
         b.bound[i] = -1;
     int hidden, logits;
-    ats_status status = arch->build(&b, &hidden, &logits);
+    ats_status status = options->force ? ATS_OK : keys_check(&b);
+    if (status == ATS_OK) status = arch->build(&b, &hidden, &logits);
     if (status == ATS_OK) status = check_unused(&b);
     if (status == ATS_OK) {
         m->graph = graph_finish(b.builder, hidden, logits, options->row_group);

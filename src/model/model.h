@@ -16,6 +16,7 @@ struct hparams {
     float rope_freq_base;
     int n_rot;
     int sliding_window;        /* 0: none */
+    float attn_scale;          /* of the scores; 0: the architecture's */
     float attn_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     int n_nextn; /* layers after the n_layers that predict further tokens: not in the graph */
 };
@@ -25,7 +26,7 @@ struct model_options {
     enum math math; /* class of products with quantised weights; plain types are f32. MATH_BF16: q8,
                        and BF16 weights bf16 */
     int row_group;  /* rows that the host layout keeps together; 1 for raw blocks */
-    bool force;     /* tensors that nothing reads are tolerated */
+    bool force;     /* tensors and keys that nothing reads are tolerated */
     bool planning;  /* a file without data will do (shape.h): the model can be planned, not run */
 };
 

@@ -80,10 +80,11 @@ ats_status part_attention(struct binding *b, const struct attention_options *o, 
     if (o->gated) split_gate(b, &value[0], &gate);
     TRY(turn_heads(b, o, layer, "attn_q_norm", &value[0]));
     TRY(turn_heads(b, o, layer, "attn_k_norm", &value[1]));
+    const float scale = hp->attn_scale > 0 ? hp->attn_scale : o->scale;
     struct attention_params p = {.n_heads = hp->n_heads,
                                  .n_kv_heads = hp->n_kv_heads,
                                  .head_dim = hp->head_dim,
-                                 .scale = o->scale > 0 ? o->scale : 1 / sqrtf((float)hp->head_dim),
+                                 .scale = scale > 0 ? scale : 1 / sqrtf((float)hp->head_dim),
                                  .window = o->window,
                                  .kv_layer = layer,
                                  .chunk = o->chunk,

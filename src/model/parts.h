@@ -16,7 +16,7 @@ MUST_CHECK ats_status part_norm(struct binding *b, const char *name, int layer, 
 struct attention_options {
     const struct rope_params *rope; /* NULL: positions turn nothing */
     bool fused;                     /* q, k and v are rows of attn_qkv */
-    float scale;                    /* of the scores; 0: 1 / sqrt(head_dim) */
+    float scale;                    /* of the scores, unless a key says it; 0: 1/sqrt(head_dim) */
     int window;                     /* keys seen, itself included; 0: all */
     int chunk;                      /* graph.h, as the next two */
     float temp_scale;

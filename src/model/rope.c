@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define N_SECTIONS 4
+
 /* Keys of one file. Sources: ecosystem.md 4.2; YaRN: arXiv 2309.00071, section 3. */
 struct rope_keys {
     struct gguf_str type; /* "", "none", "linear", "yarn", "longrope" */
@@ -29,8 +31,8 @@ static ats_status read_keys(struct binding *b, const struct rope_options *o, str
                             .ext_factor = 1};
     if (o->unscaled) return ATS_OK;
     TRY(gguf_opt_str(b->file, ".rope.scaling.type", &k->type));
+    TRY(gguf_opt_f32(b->file, ".rope.scale_linear", &k->factor)); /* of older files */
     TRY(gguf_opt_f32(b->file, ".rope.scaling.factor", &k->factor));
-    TRY(gguf_opt_f32(b->file, ".rope.scale_linear", &k->factor));
     TRY(gguf_opt_f32(b->file, ".rope.scaling.attn_factor", &k->attn_factor));
     TRY(gguf_opt_u32(b->file, ".rope.scaling.original_context_length", &k->original_ctx));
     TRY(gguf_opt_f32(b->file, ".rope.scaling.yarn_beta_fast", &k->beta_fast));
@@ -38,7 +40,34 @@ static ats_status read_keys(struct binding *b, const struct rope_options *o, str
     TRY(gguf_opt_f32(b->file, ".rope.scaling.yarn_ext_factor", &k->ext_factor));
     if (!(k->factor > 0) || !(k->attn_factor > 0) || k->original_ctx == 0)
         return fail(ATS_BAD_FILE, "the keys rope.scaling.* hold values that are not positive");
+    if (k->ext_factor < 0) k->ext_factor = 1; /* how some writers say that it is not set */
     return ATS_OK;
+}
+
+ats_status rope_read_base_swa(const struct binding *b, float *base) {
+    TRY(gguf_opt_f32(b->file, ".rope.freq_base_swa", base));
+    if (gguf_find(b->file, ".rope.freq_base_swa") && !(*base > 1))
+        return fail(ATS_BAD_FILE, "key %s.rope.freq_base_swa is %g, out of range", b->file->arch,
+                    (double)*base);
+    return ATS_OK;
+}
+
+ats_status rope_read_sections(const struct binding *b, bool *sectioned) {
+    static const char key[] = ".rope.dimension_sections";
+    const int half = b->hp.n_rot / 2;
+    const struct gguf_array *sections = NULL;
+    int64_t sum = 0;
+    TRY(gguf_opt_ints(b->file, key, &sections));
+    bool fits = !sections || sections->n == N_SECTIONS;
+    for (size_t i = 0; sections && fits && i < N_SECTIONS; i++) {
+        const int64_t n = gguf_array_int(sections, i);
+        fits = n >= 0 && n <= half;
+        sum += n;
+    }
+    *sectioned = sum > 0;
+    if (fits && (sum == 0 || sum == half)) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "key %s%s is not a list of %d numbers that make %d, half of %d",
+                b->file->arch, key, N_SECTIONS, half, b->hp.n_rot);
 }
 
 /* Index of the pair that turns n_turns times within the original context (YaRN's correction). */
@@ -90,7 +119,8 @@ ats_status rope_read(struct binding *b, const struct rope_options *options,
     const float *factors = NULL;
     TRY(read_keys(b, options, &k));
     if (!options->unscaled) TRY(read_factors(b, &k, &factors));
-    bool linear = str_is(k.type, "linear"), yarn = str_is(k.type, "yarn");
+    /* older files have a factor without a type */
+    bool linear = !k.type.n || str_is(k.type, "linear"), yarn = str_is(k.type, "yarn");
     if (k.type.n && !linear && !yarn && !str_is(k.type, "none") && !str_is(k.type, "longrope"))
         return fail(ATS_UNSUPPORTED, "rope scaling type \"%.*s\" is not supported",
                     (int)min_size(k.type.n, 40), k.type.data);

@@ -10,13 +10,14 @@ static void put_keys(struct gguf_writer *w, const struct gguf *g, const struct c
     for (int i = 0; i < g->n_kvs; i++) {
         const char *key = g->kvs[i].key;
         if (strncmp(key, "split.", 6) == 0 || is(c->drop_key, key) || is(c->u32_key, key) ||
-            is(c->f32_key, key) || is(c->str_key, key))
+            is(c->f32_key, key) || is(c->str_key, key) || is(c->list_key, key))
             continue;
         gguf_put_kv(w, &g->kvs[i]);
     }
     if (c->u32_key) gguf_put_u32(w, c->u32_key, c->u32);
     if (c->f32_key) gguf_put_f32(w, c->f32_key, c->f32);
     if (c->str_key) gguf_put_str(w, c->str_key, c->str);
+    if (c->list_key) gguf_put_array(w, c->list_key, GGUF_I32, c->list, (size_t)c->n_list);
 }
 
 /* The tensor's declaration as changed. */

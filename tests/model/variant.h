@@ -13,6 +13,9 @@ struct change {
     const char *f32_key;
     float f32;
     const char *str_key, *str;
+    const char *list_key; /* set to the first n_list of list */
+    int32_t list[8];
+    int n_list;
     const char *reshape; /* a tensor whose dims become these; its data is what fits, then zeros */
     int64_t dims[2];
     const char *retype; /* a tensor of F16 or F32 whose type becomes this */
