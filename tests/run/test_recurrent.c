@@ -224,6 +224,125 @@ static void a_cancelled_prompt_can_be_continued(void **state) {
     }
 }
 
+/* ---- turns of a chat: also of models whose windows forget ---- */
+
+static const struct {
+    const char *model;
+    bool recurrent; /* else with windows of 8, which give their first page back before token 72 */
+} chats[] = {{"qwen3next/qwen3next-f16.gguf", true},
+             {"qwen35/qwen35-f16.gguf", true},
+             {"gptoss/gptoss-f16.gguf", false},
+             {"gemma3/gemma3-f16.gguf", false}};
+
+/* The prompt's last logits are those of a session that never held anything else. */
+static void assert_cold(struct live *l, const int32_t *ids, size_t n) {
+    float *want = agree_logits(l->e, ids, n, 0);
+    assert_memory_equal(ats_session_logits(l->s), want + (n - 1) * l->width,
+                        l->width * sizeof *want);
+    free(want);
+}
+
+static void set_again(struct live *l, size_t n, size_t want_reused) {
+    size_t reused;
+    TEST_OK(ats_session_set(l->s, l->ids, n, &reused));
+    assert_int_equal(reused, want_reused);
+    assert_cold(l, l->ids, n);
+}
+
+/* Ten turns of 5 tokens asked and 6 answered, each leaving a snapshot where it began; then another
+ * token at `at`. */
+static void edit_after_ten_turns(struct live *l, size_t at, size_t want_reused) {
+    int32_t edited[N];
+    size_t reused;
+    TEST_OK(ats_session_truncate(l->s, 0));
+    for (size_t begin = 0; begin < N; begin += 11) {
+        set_again(l, begin + 5, begin);
+        go_on(l, begin + 5, begin + 11, 1);
+    }
+    memcpy(edited, l->ids, sizeof edited);
+    edited[at] ^= 1;
+    TEST_OK(ats_session_set(l->s, edited, N, &reused));
+    assert_int_equal(reused, want_reused);
+    assert_cold(l, edited, N);
+}
+
+/* R62: what is appended costs itself, an edit the way from the last snapshot before it. */
+static void edits_cost_the_way_from_a_snapshot(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(chats); i++) {
+        struct live l;
+        const bool recurrent = chats[i].recurrent;
+        if (!live_open(&l, chats[i].model, 64)) skip();
+        edit_after_ten_turns(&l, 107, recurrent ? 99 : 107);
+        edit_after_ten_turns(&l, 99, 99);
+        edit_after_ten_turns(&l, 85, recurrent ? 77 : 85);
+        edit_after_ten_turns(&l, 60,
+                             0); /* before the oldest snapshot; the windows have forgotten */
+        edit_after_ten_turns(&l, 0, 0);
+        live_close(&l);
+    }
+}
+
+/* R63: first turns about a page and a snapshot's distance, and of a few tokens. */
+static void second_turns_reuse_the_first_whatever_its_length(void **state) {
+    (void)state;
+    static const size_t lengths[] = {1, 5, 16, 17, 63, 64, 65};
+    for (size_t i = 0; i < COUNT_OF(chats); i++) {
+        struct live l;
+        if (!live_open(&l, chats[i].model, 64)) skip();
+        for (size_t j = 0; j < COUNT_OF(lengths); j++) {
+            const size_t n = lengths[j];
+            TEST_OK(ats_session_truncate(l.s, 0));
+            set_again(&l, n, 0);
+            set_again(&l, n, n);      /* it is there */
+            set_again(&l, n + 20, n); /* leaves snapshots of n, and 16 before its end */
+            set_again(&l, n + 19, chats[i].recurrent ? n + 4 : n + 18);
+            const bool forgotten = !chats[i].recurrent && n + 18 >= 71;
+            set_again(&l, n + 1, forgotten ? 0 : n);
+        }
+        live_close(&l);
+    }
+}
+
+static bool cancel_at(void *user) {
+    int *left = user;
+    return --*left == 0;
+}
+
+/* A prompt that is given up at any of its rounds, then asked for again, or another. */
+static void cancelled_turns_leave_what_they_evaluated(void **state) {
+    (void)state;
+    enum { BATCH = 20, LENGTH = 100 };
+    for (size_t i = 0; i < COUNT_OF(chats); i++) {
+        struct live l;
+        if (!live_open(&l, chats[i].model, BATCH)) skip();
+        for (int round = 1; round <= 5; round++)
+            for (int other = 0; other < 2; other++) {
+                size_t has, reused;
+                int left = round;
+                TEST_OK(ats_session_truncate(l.s, 0));
+                set_again(&l, 30, 0); /* whose snapshots must be gone */
+                TEST_OK(ats_session_truncate(l.s, 0));
+                ats_engine_set_cancel(l.e, cancel_at, &left);
+                TEST_STATUS(ats_session_set(l.s, l.ids, LENGTH, &reused), ATS_CANCELLED);
+                ats_engine_set_cancel(l.e, NULL, NULL);
+                (void)ats_session_tokens(l.s, &has);
+                assert_int_equal(has, (round - 1) * BATCH);
+                if (!other) {
+                    set_again(&l, LENGTH, has);
+                    continue;
+                }
+                int32_t edited[N];
+                memcpy(edited, l.ids, sizeof edited);
+                edited[10] ^= 1; /* before all snapshots */
+                TEST_OK(ats_session_set(l.s, edited, LENGTH, &reused));
+                assert_int_equal(reused, chats[i].recurrent ? 0 : min_size(has, 10));
+                assert_cold(&l, edited, LENGTH);
+            }
+        live_close(&l);
+    }
+}
+
 /* One session goes back while another, in the same rounds, does not. */
 static void sessions_do_not_share_their_snapshots(void **state) {
     (void)state;
@@ -378,6 +497,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(going_back_changes_no_bit),
         cmocka_unit_test(a_new_prompt_reuses_what_snapshots_allow),
         cmocka_unit_test(a_cancelled_prompt_can_be_continued),
+        cmocka_unit_test(edits_cost_the_way_from_a_snapshot),
+        cmocka_unit_test(second_turns_reuse_the_first_whatever_its_length),
+        cmocka_unit_test(cancelled_turns_leave_what_they_evaluated),
         cmocka_unit_test(sessions_do_not_share_their_snapshots),
         cmocka_unit_test(state_is_counted),
         cmocka_unit_test(tokens_without_any_cache_have_room),
