@@ -160,6 +160,7 @@ struct product_input {
     struct q8_rows q8;    /* class q8 */
     const uint16_t *bf16; /* class bf16 */
     int64_t bf16_stride;
+    int first_line; /* of the round's: 0 but for a part of them */
     int n_lines;
 };
 
@@ -221,6 +222,8 @@ int cpu_item_columns(const struct step *s); /* of a light step: that are one thr
 void cpu_multiply(const struct cpu *c, struct matrix_rows rows, enum math math,
                   const struct product_input *in, float *out, int64_t out_stride,
                   struct matrix_rows then, void *scratch);
+/* n rows of an input from its row `from` on. */
+struct product_input cpu_input_rows(const struct product_input *in, int from, int n);
 void cpu_run_products(struct cpu_run *r, const struct phase *p, int thread, int n_threads);
 /* What the thread will read first in the phase; nothing in large rounds. */
 void cpu_products_fetch(const struct cpu_run *r, const struct phase *p, int thread, int n_threads,

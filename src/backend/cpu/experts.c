@@ -236,16 +236,6 @@ static struct product_input activated(const struct lines *l) {
     return in;
 }
 
-/* n rows of an input from `from` on. */
-static struct product_input input_rows(const struct product_input *in, int from, int n) {
-    struct product_input out = *in;
-    int64_t at = (int64_t)from * in->q8.n_cols;
-    out.x += from * in->x_stride;
-    if (in->q8.q) out.q8.q += at, out.q8.scale += at / 32, out.q8.sum16 += at / 16;
-    out.n_lines = n;
-    return out;
-}
-
 /* Rows of a matrix whose outputs of n pairs fit the thread's memory. */
 static int rows_at_once(int n) {
     return EXPERT_RUN * EXPERT_ROWS / n / PACK_ROWS * PACK_ROWS;
@@ -279,7 +269,7 @@ static void gate_up_run(const struct lines *l, const struct product_input *in, i
     const struct experts_params *p = params(l->s);
     const struct cpu_scratch *own = &c->scratch[l->thread];
     const struct backend_weight *const *w = (const struct backend_weight *const *)l->s->experts;
-    struct product_input x = input_rows(in, share_input(l) ? 0 : pair, n);
+    struct product_input x = cpu_input_rows(in, share_input(l) ? 0 : pair, n);
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));
         float *h = c->expert_h + (int64_t)pair * p->n_ff + from;
@@ -337,7 +327,7 @@ static void down_run(const struct lines *l, const struct product_input *h, int e
                      int begin, int end, struct matrix_rows then) {
     const struct cpu *c = l->r->cpu;
     const struct cpu_scratch *own = &c->scratch[l->thread];
-    struct product_input in = input_rows(h, pair, n);
+    struct product_input in = cpu_input_rows(h, pair, n);
     bool scaled = params(l->s)->scale_input; /* the weight is in already */
     for (int from = begin, to; from < end; from = to) {
         to = min_int(end, from + rows_at_once(n));

@@ -6,6 +6,8 @@
 
 #define SMALL_ROWS   PACK_ROWS /* rows that are not shared out further in small rounds */
 #define DYNAMIC_ROWS 64        /* rows a thread takes at a time in large rounds */
+#define PART_LINES   32        /* and lines at least, where there are few such units: */
+#define FEW_UNITS    16        /* for each thread */
 
 static bool needs(const struct products *p, enum math math) {
     for (int i = 0; i < p->n; i++)
@@ -112,10 +114,21 @@ static struct matrix_rows rows_of(const struct step *s, int begin, int end) {
     return (struct matrix_rows){s->weight, 0, begin - s->begin, end - s->begin};
 }
 
+struct product_input cpu_input_rows(const struct product_input *in, int from, int n) {
+    struct product_input out = *in;
+    int64_t at = (int64_t)from * in->q8.n_cols;
+    out.x += from * in->x_stride;
+    if (in->q8.q) out.q8.q += at, out.q8.scale += at / 32, out.q8.sum16 += at / 16;
+    if (in->bf16) out.bf16 += from * in->bf16_stride;
+    out.first_line += from;
+    out.n_lines = n;
+    return out;
+}
+
 /* Columns [begin, end) of the output of one product, bias added. */
 static void multiply(const struct cpu *c, const struct step *s, const struct product_input *in,
                      int begin, int end, struct matrix_rows then, void *scratch) {
-    float *out = span_at(c, &s->out, 0, begin);
+    float *out = span_at(c, &s->out, in->first_line, begin);
     cpu_multiply(c, rows_of(s, begin, end), s->op->p.matmul.math, in, out, s->out.stride, then,
                  scratch);
     if (!s->bias) return;
@@ -130,16 +143,17 @@ static void multiply(const struct cpu *c, const struct step *s, const struct pro
 static void run_rows(const struct cpu *c, const struct products *p, const struct product_input *in,
                      int item, int begin, int end, struct matrix_rows then, void *scratch) {
     struct matrix_rows up = p->gated ? rows_of(p->items[1], begin, end) : then;
+    const int first = in->first_line, last = first + in->n_lines;
     multiply(c, p->items[item], in, begin, end, up, scratch);
     if (p->gated) {
         const struct step *g = p->gated;
         multiply(c, p->items[1], in, begin, end, then, scratch);
-        for (int line = 0; line < in->n_lines; line++)
+        for (int line = first; line < last; line++)
             c->k.gated[g->op->p.gated.act](span_at(c, &g->in[0], line, begin),
                                            span_at(c, &g->in[1], line, begin), end - begin,
                                            span_at(c, &g->out, line, begin));
     }
-    for (int line = 0; p->sum && line < in->n_lines; line++)
+    for (int line = first; p->sum && line < last; line++)
         cpu_run_sum(c, p->sum, line, begin, end);
 }
 
@@ -196,6 +210,15 @@ void cpu_products_fetch(const struct cpu_run *r, const struct phase *phase, int 
     }
 }
 
+/* Into how many parts the lines of each unit are cut, lest threads wait for the last unit. */
+static int count_parts(const struct cpu *c, int n_units, int n_lines, int n_threads) {
+    int n_parts = 1;
+    if (c->options.no_fusion) return n_parts;
+    while (n_units * n_parts < FEW_UNITS * n_threads && n_lines / (2 * n_parts) >= PART_LINES)
+        n_parts *= 2;
+    return n_parts;
+}
+
 void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, int n_threads) {
     const struct products *p = &phase->products;
     struct cpu *c = r->cpu;
@@ -210,10 +233,14 @@ void cpu_run_products(struct cpu_run *r, const struct phase *phase, int thread, 
         return;
     }
     struct row_units u = count_units(p, DYNAMIC_ROWS);
+    const int n_parts = count_parts(c, u.units[u.n_items], in.n_lines, n_threads);
     _Atomic int *next = &r->segment->counters[phase->counter];
     for (;;) {
-        int unit = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+        int part = atomic_fetch_add_explicit(next, 1, memory_order_relaxed), from, to;
+        int unit = part / n_parts;
         if (unit >= u.units[u.n_items]) return;
-        run_units(c, p, &in, &u, unit, unit + 1, scratch);
+        split_range(in.n_lines, 1, part % n_parts, n_parts, &from, &to);
+        const struct product_input lines = cpu_input_rows(&in, from, to - from);
+        run_units(c, p, &lines, &u, unit, unit + 1, scratch);
     }
 }
