@@ -235,11 +235,13 @@ static bool may_be_best(const struct best *best, const struct decide_way *quickl
            (!best->way->placement || quickly->request_s <= NEAR * best->way->request_s);
 }
 
+/* A way that was timed at one place. */
 static void keep_better(struct arena *arena, const struct items *items,
                         const struct decide_options *o, struct decide_way *w, struct best *best) {
     if (!may_be_best(best, w)) return;
     const struct schedule prefill = w->prefill; /* decode's stays as well */
-    time_prompt(arena, items, o, o->runnable ? &prefill : NULL, PROMPT_PLACES, w);
+    if (w->n_batch < o->n_prompt)               /* more than one chunk */
+        time_prompt(arena, items, o, o->runnable ? &prefill : NULL, PROMPT_PLACES, w);
     add_request(o, w);
     if (w->prompt_s > best->most_s) return;
     if (!best->way->placement || w->request_s < best->way->request_s) *best->way = *w;

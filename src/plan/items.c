@@ -173,6 +173,19 @@ static void set_key(const struct maker *m, struct item *item) {
     }
 }
 
+/* Of the layer before, if it has the same. */
+static const struct item_experts *shared_experts(const struct maker *m, const double *p, int n) {
+    for (int i = m->out->n_items - 1; i >= 0; i--) {
+        const struct item *item = &m->out->items[i];
+        if (item->n_experts == 0) continue;
+        bool same = item->n_experts == n && item->experts &&
+                    memcmp(item->experts->popularity, p, sizeof *p * (size_t)n) == 0;
+        if (same) return item->experts;
+        if (item->experts) return NULL;
+    }
+    return NULL;
+}
+
 static void set_popularity(const struct maker *m, struct item *item) {
     const struct experts_params *p = &m->g->ops[item->op].p.experts;
     item->n_experts = p->n_experts;
@@ -183,7 +196,9 @@ static void set_popularity(const struct maker *m, struct item *item) {
         sum += to[e] = from ? fmax(from[e], 0) : 1;
     for (int e = 0; e < p->n_experts; e++)
         to[e] = sum > 0 ? fmin(to[e] * p->n_used / sum, 1) : (double)p->n_used / p->n_experts;
-    item->popularity = to;
+    item->experts = shared_experts(m, to, p->n_experts);
+    if (!item->experts)
+        item->experts = item_experts_make(m->arena, to, p->n_experts, m->o->repeat_rate);
 }
 
 /* ---- who needs what ---- */
@@ -362,7 +377,6 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),
                             .waits = ARENA_ARRAY(arena, bool, graph->n_ops),
                             .folds = ARENA_ARRAY(arena, bool, graph->n_ops),
-                            .repeat_rate = options->repeat_rate,
                             .slow = {1, 1}};
     struct maker m = {.arena = arena, .g = graph, .o = options, .out = items};
     int n_small = 0, n_starts = 0;
@@ -388,25 +402,6 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
 }
 
 /* ---- times ---- */
-
-/* A chain in which an expert stays with probability `rate`, and what is dropped is drawn anew from
- * the others: r is the chance of one that is out to come in, such that p remains what it is. */
-double items_experts_in_use(const double *p, int n, double n_tokens, double rate) {
-    double sum = 0;
-    for (int e = 0; e < n; e++) {
-        if (n_tokens <= 1) {
-            sum += p[e];
-            continue;
-        }
-        double r = p[e] < 1 ? p[e] * (1 - rate) / (1 - p[e] * rate) : 1;
-        sum += 1 - (1 - p[e]) * pow(1 - r, n_tokens - 1);
-    }
-    return sum;
-}
-
-static double in_use(const struct items *items, const struct item *item, double n_tokens) {
-    return items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
-}
 
 double items_start_time(const struct items *items, int op, enum side side) {
     return items->waits[op] * items->slow[side] * items->profile->op_s[side];
@@ -439,7 +434,7 @@ double items_time(const struct items *items, int index, enum side side, double n
     const struct item *item = &items->items[index];
     if (share <= 0) return 0;
     if (item->n_experts > 0)
-        return items_experts_time(items, index, side, n_tokens, in_use(items, item, n_tokens),
+        return items_experts_time(items, index, side, n_tokens, items_in_use(item, n_tokens),
                                   share);
     if (item->span > 0) depth = fmin(depth, item->span);
     double s =
@@ -450,7 +445,7 @@ double items_time(const struct items *items, int index, enum side side, double n
 double items_active_bytes(const struct items *items, int index, double n_tokens) {
     const struct item *item = &items->items[index];
     if (item->n_experts == 0) return (double)item->weight_bytes;
-    return (double)item->weight_bytes * in_use(items, item, n_tokens) / item->n_experts;
+    return (double)item->weight_bytes * items_in_use(item, n_tokens) / item->n_experts;
 }
 
 static double activation_bytes(double n_tokens, double width) {

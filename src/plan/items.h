@@ -33,6 +33,17 @@ struct item_source {
 };
 enum { ITEM_MAX_SOURCES = 8 };
 
+/* The experts of a layer, as rounds use them: made once, of the token counts that plans are timed
+ * at. Layers of the same popularity share one. */
+enum { EXPERT_COUNTS = 16 };
+struct item_experts {
+    double repeat_rate;
+    const double *popularity;         /* (n) of one token; sum n_used */
+    const uint16_t *order;            /* (n) the most popular first, of equals the first */
+    double in_use[EXPERT_COUNTS];     /* expected, by count */
+    const double *use[EXPERT_COUNTS]; /* (n) of each, the probability of being used at all */
+};
+
 struct item {
     int op, layer, block; /* block: of items */
     struct profile_key key;
@@ -51,7 +62,7 @@ struct item {
     int out_width;
     /* experts */
     int n_experts, n_used;
-    const double *popularity; /* (n_experts) sum n_used */
+    const struct item_experts *experts;
 };
 
 struct items_block {
@@ -72,7 +83,6 @@ struct items {
     int n_blocks;
     int64_t quantum_bytes;
     int total_quanta;
-    double repeat_rate;
     bool *waits; /* (operators of the graph) reads what was made since the last that waits */
     bool *folds; /* (the same) is computed with the one before it: has no start */
     double slow[N_SIDES]; /* times are the profile's times these: 1; load.h has others */
@@ -93,14 +103,23 @@ bool items_beside(const struct items *items, int block, int other);
  * of those in use. */
 double items_time(const struct items *items, int item, enum side side, double n_tokens,
                   double depth, double share);
-/* The same of experts of which `in_use` are (items_experts_in_use): no powers to take again. */
+/* The same of experts of which `in_use` are (items_in_use). */
 double items_experts_time(const struct items *items, int item, enum side side, double n_tokens,
                           double in_use, double share);
 /* Bytes of weights that such a round reads: of experts those expected to be in use. */
 double items_active_bytes(const struct items *items, int item, double n_tokens);
+
+/* ---- items_experts.c ---- */
+
 /* Distinct experts in use, expected, of n_tokens of one sequence whose choices repeat at `rate`:
  * sum over e in [0, n) of the probability that e is chosen at all. p: of one token. */
 double items_experts_in_use(const double *p, int n, double n_tokens, double rate);
+/* p (n): borrowed. */
+const struct item_experts *item_experts_make(struct arena *arena, const double *p, int n,
+                                             double repeat_rate);
+/* Of an item's experts: those in use of so many tokens, and the probability that expert e is. */
+double items_in_use(const struct item *item, double n_tokens);
+double items_use(const struct item *item, int e, double n_tokens);
 
 /* Seconds of starting an operator that is not folded: by a description nothing where it waits for
  * none that was started before, as both backends have it. Where times were measured it was each by

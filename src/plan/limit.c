@@ -62,8 +62,7 @@ static void add_item(const struct items *items, const struct item *item, double 
     add_part(out, item->block, (double)item->kv_bytes, filling(item, n_tokens, depth), true);
     if (item->n_experts == 0) add_part(out, item->block, weight_bytes, 1, false);
     for (int e = 0; e < item->n_experts; e++)
-        add_part(out, item->block, weight_bytes / item->n_experts,
-                 items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate),
+        add_part(out, item->block, weight_bytes / item->n_experts, items_use(item, e, n_tokens),
                  false);
 }
 

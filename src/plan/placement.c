@@ -1,5 +1,6 @@
 #include "plan/placement_internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -59,9 +60,7 @@ static bool blocks_equal(const struct solver *s, int a, int b) {
             return false;
         for (int k = 0; k < x->n_sources; k++)
             if (x->sources[k].item - p->first != y->sources[k].item - q->first) return false;
-        if (x->n_experts > 0 &&
-            memcmp(x->popularity, y->popularity, sizeof(double) * (size_t)x->n_experts) != 0)
-            return false;
+        if (x->experts != y->experts) return false;
         if (s->o.fixed && s->o.fixed[p->first + i] != s->o.fixed[q->first + i]) return false;
     }
     return true;
@@ -192,12 +191,14 @@ static int budget_quanta(const struct items *items, int64_t bytes) {
 /* One table for all budgets; found[i]: something fits. */
 static void solve(struct solver *s, const int64_t *budgets, int n, struct placement *out,
                   bool *found) {
-    int cells = 0, *choices = ARENA_ARRAY(s->arena, int, s->n_stages);
+    int most = 0, least = INT_MAX, *choices = ARENA_ARRAY(s->arena, int, s->n_stages);
     double end_s = choices_end(s->items, &s->objective), time_s;
-    for (int i = 0; i < n; i++)
-        cells = max_int(cells, budget_quanta(s->items, budgets[i]));
+    for (int i = 0; i < n; i++) {
+        most = max_int(most, budget_quanta(s->items, budgets[i]));
+        least = min_int(least, budget_quanta(s->items, budgets[i]));
+    }
     prune_stages(s, end_s);
-    struct dp_table *table = dp_solve(s->stages, s->n_stages, cells, end_s);
+    struct dp_table *table = dp_solve(s->stages, s->n_stages, least, most, end_s);
     for (int i = 0; i < n; i++) {
         found[i] = dp_read(table, budget_quanta(s->items, budgets[i]), choices, &time_s);
         if (found[i]) take(s, choices, &out[i]);

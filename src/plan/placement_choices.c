@@ -117,8 +117,7 @@ static double experts_use(const struct items *items, int item, const struct term
     const struct item *x = &items->items[item];
     double sum = 0;
     for (int e = 0; e < x->n_experts; e++)
-        sum += out[e] = items_experts_in_use(&x->popularity[e], 1, term_lines(items, item, t),
-                                             items->repeat_rate);
+        sum += out[e] = items_use(x, e, term_lines(items, item, t));
     return sum;
 }
 
@@ -185,29 +184,19 @@ double choices_end(const struct items *items, const struct objective *o) {
 
 /* ---- which experts ---- */
 
-static int by_popularity(const void *a, const void *b) {
-    const double *p = *(const double *const *)a, *q = *(const double *const *)b;
-    if (*p != *q) return *p < *q ? 1 : -1;
-    return p < q ? -1 : p > q;
-}
-
 uint8_t *choices_residents(struct arena *arena, const struct item *item, int units,
                            bool scattered) {
     int n = item->n_experts;
     uint8_t *out = ARENA_ARRAY(arena, uint8_t, n);
     if (scattered) {
-        const double **order = xcalloc((size_t)n, sizeof *order);
-        for (int e = 0; e < n; e++)
-            order[e] = &item->popularity[e];
-        qsort(order, (size_t)n, sizeof *order, by_popularity);
         for (int e = 0; e < units; e++)
-            out[order[e] - item->popularity] = 1;
-        free(order);
+            out[item->experts->order[e]] = 1;
         return out;
     }
+    const double *p = item->experts->popularity;
     double first = 0, last = 0;
     for (int e = 0; e < units; e++)
-        first += item->popularity[e], last += item->popularity[n - 1 - e];
+        first += p[e], last += p[n - 1 - e];
     memset(first >= last ? out : out + n - units, 1, (size_t)units);
     return out;
 }

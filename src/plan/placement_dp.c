@@ -13,13 +13,16 @@ enum { TILE = 2048 }; /* cells whose costs stay in the nearest cache while choic
 enum { NO_CHOICE = UINT16_MAX };
 
 struct dp_row {
-    int width;                 /* cells 0..width; beyond them nothing changes */
-    uint16_t *which[N_STATES]; /* (width + 1) the choice that leaves in this state */
-    uint8_t *from;             /* (width + 1) for each entry, 2 bits: the state before */
+    /* Cells low..width: with more bytes nothing changes, with fewer no budget that is asked for is
+     * used up, whatever the stages to come take. */
+    int low, width;
+    uint16_t *which[N_STATES]; /* (width + 1 - low) the choice that leaves in this state */
+    /* (width + 1 - low of the row before) for each entry, 2 bits: the state before */
+    uint8_t *from;
 };
 struct dp_table {
     const struct dp_stage *stages;
-    int n_stages, width;
+    int n_stages, least, width;
     struct dp_row *rows;
     float *cost[N_STATES]; /* after the last stage */
     double end_s;
@@ -57,8 +60,9 @@ static void enter_tile(const float move[N_STATES], const float *restrict c, cons
     }
 }
 
-static void enter(const struct dp_stage *s, struct dp_work *w, int width, uint8_t *from) {
-    for (int begin = 0; begin <= width; begin += TILE) {
+/* Cells low..width; from: (width + 1 - low). */
+static void enter(const struct dp_stage *s, struct dp_work *w, int low, int width, uint8_t *from) {
+    for (int begin = low; begin <= width; begin += TILE) {
         int n = min_int(TILE, width + 1 - begin);
         memset(w->which, 0, sizeof *w->which * (size_t)n);
         for (int e = 0; e < N_STATES; e++) {
@@ -69,7 +73,7 @@ static void enter(const struct dp_stage *s, struct dp_work *w, int width, uint8_
                        w->cost[STATE_B] + begin, 2 * e, w->in[e] + begin, w->which, n);
         }
         for (int m = 0; m < n; m++)
-            from[begin + m] = (uint8_t)w->which[m];
+            from[begin - low + m] = (uint8_t)w->which[m];
     }
 }
 
@@ -85,7 +89,7 @@ static void relax(const float *restrict in, float time, int32_t choice, float *r
     }
 }
 
-/* All choices that leave in a state, over cells [begin, end). */
+/* All choices that leave in a state, over cells [begin, end): which (end - begin). */
 static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, int begin, int end,
                         uint16_t *which) {
     float *best = w->next[state];
@@ -99,20 +103,23 @@ static void choose_tile(const struct dp_stage *s, struct dp_work *w, int state, 
               w->which + (from - begin), end - from);
     }
     for (int m = begin; m < end; m++)
-        which[m] = (uint16_t)w->which[m - begin];
+        which[m - begin] = (uint16_t)w->which[m - begin];
 }
 
-static void step(const struct dp_stage *s, struct dp_work *w, int before, struct dp_row *row) {
-    size_t n = (size_t)row->width + 1;
+/* before: the row of the stage before. */
+static void step(const struct dp_stage *s, struct dp_work *w, const struct dp_row *before,
+                 struct dp_row *row) {
+    size_t n = (size_t)(row->width + 1 - row->low);
     for (int e = 0; e < N_STATES; e++)
-        for (int m = before + 1; m <= row->width; m++)
-            w->cost[e][m] = w->cost[e][before];
-    row->from = xmalloc(n);
-    enter(s, w, row->width, row->from);
+        for (int m = before->width + 1; m <= row->width; m++)
+            w->cost[e][m] = w->cost[e][before->width];
+    row->from = xmalloc((size_t)(row->width + 1 - before->low));
+    enter(s, w, before->low, row->width, row->from);
     for (int e = 0; e < N_STATES; e++) {
         row->which[e] = xmalloc(n * sizeof *row->which[e]);
-        for (int begin = 0; begin <= row->width; begin += TILE)
-            choose_tile(s, w, e, begin, min_int(begin + TILE, row->width + 1), row->which[e]);
+        for (int begin = row->low; begin <= row->width; begin += TILE)
+            choose_tile(s, w, e, begin, min_int(begin + TILE, row->width + 1),
+                        row->which[e] + (begin - row->low));
     }
     for (int e = 0; e < N_STATES; e++) {
         float *swap = w->cost[e];
@@ -120,12 +127,29 @@ static void step(const struct dp_stage *s, struct dp_work *w, int before, struct
     }
 }
 
-struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int cells, double end_s) {
+/* Which cells of each row are looked at: up to what the stages so far can take, and from what those
+ * to come leave of the least budget. */
+static void bound_rows(struct dp_table *t, int most) {
+    for (int i = 0; i < t->n_stages; i++) {
+        t->width = (int)min_i64(most, (int64_t)t->width + max_quanta(&t->stages[i]));
+        t->rows[i].width = t->width;
+    }
+    int low = min_int(t->least, t->width);
+    for (int i = t->n_stages - 1; i >= 0; i--) {
+        t->rows[i].low = min_int(low, t->rows[i].width);
+        low = max_int(0, t->rows[i].low - max_quanta(&t->stages[i]));
+    }
+}
+
+struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int least, int most,
+                          double end_s) {
     struct dp_table *t = xcalloc(1, sizeof *t);
     struct dp_work *w = xcalloc(1, sizeof *w);
-    size_t n = (size_t)cells + 1;
+    size_t n = (size_t)most + 1;
+    REQUIRE(0 <= least && least <= most);
     *t = (struct dp_table){.stages = stages,
                            .n_stages = n_stages,
+                           .least = least,
                            .rows = xcalloc((size_t)n_stages + 1, sizeof *t->rows),
                            .end_s = end_s};
     for (int e = 0; e < N_STATES; e++) {
@@ -134,12 +158,11 @@ struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int cells
         w->next[e] = xmalloc(n * sizeof(float));
         w->cost[e][0] = e == STATE_C ? 0 : INFINITY; /* the embedding is gathered on the host */
     }
+    bound_rows(t, most);
+    struct dp_row first = {0};
     for (int i = 0; i < n_stages; i++) {
         REQUIRE(stages[i].n_choices <= DP_MAX_CHOICES);
-        int before = t->width;
-        t->width = (int)min_i64(cells, (int64_t)before + max_quanta(&stages[i]));
-        t->rows[i].width = t->width;
-        step(&stages[i], w, before, &t->rows[i]);
+        step(&stages[i], w, i > 0 ? &t->rows[i - 1] : &first, &t->rows[i]);
     }
     for (int e = 0; e < N_STATES; e++) {
         t->cost[e] = w->cost[e];
@@ -164,6 +187,7 @@ void dp_free(struct dp_table *t) {
 
 bool dp_read(const struct dp_table *t, int budget, int *choices, double *time_s) {
     int m = min_int(budget, t->width), state = STATE_C;
+    REQUIRE(budget >= t->least);
     double best = (double)t->cost[STATE_C][m];
     for (int e = STATE_G; e < N_STATES; e++) {
         double v = (double)t->cost[e][m] + t->end_s;
@@ -174,11 +198,12 @@ bool dp_read(const struct dp_table *t, int budget, int *choices, double *time_s)
     for (int i = t->n_stages - 1; i >= 0; i--) {
         const struct dp_row *row = &t->rows[i];
         m = min_int(m, row->width);
-        int c = row->which[state][m];
+        int c = row->which[state][m - row->low];
         REQUIRE(c != NO_CHOICE);
         choices[i] = c;
         m -= t->stages[i].choices[c].quanta;
-        state = row->from[m] >> (2 * t->stages[i].choices[c].entry) & 3;
+        int before_low = i > 0 ? t->rows[i - 1].low : 0;
+        state = row->from[m - before_low] >> (2 * t->stages[i].choices[c].entry) & 3;
     }
     return true;
 }

@@ -32,11 +32,13 @@ static inline double dp_transition(const struct dp_stage *s, int from, int to) {
 }
 
 struct dp_table;
-/* Solved for every budget of 0 to `cells` quanta. end_s: from G or B to the host at the end. Stages
- * are borrowed until it is freed. Owned. */
-struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int cells, double end_s);
+/* Solved for every budget of `least` to `most` quanta. end_s: from G or B to the host at the end.
+ * Stages are borrowed until it is freed. Owned. */
+struct dp_table *dp_solve(const struct dp_stage *stages, int n_stages, int least, int most,
+                          double end_s);
 void dp_free(struct dp_table *t); /* accepts NULL */
-/* The choice of every stage for a budget, and the time. False: nothing fits. */
+/* The choice of every stage for a budget, and the time. Budgets above `most` are as that. False:
+ * nothing fits. */
 bool dp_read(const struct dp_table *t, int budget, int *choices, double *time_s);
 
 /* Part of an objective: weight * time of a round of so many tokens, and rows that are wanted, at a

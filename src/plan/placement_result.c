@@ -123,7 +123,7 @@ double placement_host_share(const struct items *items, const struct placement *p
     if (p->units[item->block] == 0) return p->homes[i] == SIDE_CPU;
     if (!p->residents[item->block]) return 1 - (double)p->units[item->block] / b->n_units;
     for (int e = 0; e < item->n_experts; e++) {
-        double use = items_experts_in_use(&item->popularity[e], 1, n_tokens, items->repeat_rate);
+        double use = items_use(item, e, n_tokens);
         in_use += use;
         if (p->residents[item->block][e]) hits += use;
     }

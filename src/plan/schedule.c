@@ -61,9 +61,7 @@ static bool shared(const struct chain *c) {
 static bool chosen_late(const struct chain *c, int i) {
     const struct item *item = &c->items->items[i];
     if (item->n_experts == 0 || c->o->whole_experts || c->o->given) return false;
-    double in_use = items_experts_in_use(item->popularity, item->n_experts, lines_of(c, i),
-                                         c->items->repeat_rate);
-    return in_use < ITEMS_MOST_EXPERTS * item->n_experts;
+    return items_in_use(item, lines_of(c, i)) < ITEMS_MOST_EXPERTS * item->n_experts;
 }
 
 /* Adds item i's share to the entry and its seconds of the copy engine. */
@@ -114,8 +112,7 @@ static double resident_share(const struct chain *c, int block) {
     if (!residents) return (double)c->p->units[block] / b->n_units;
     double use = 0, hits = 0;
     for (int e = 0; e < item->n_experts; e++) {
-        double one = items_experts_in_use(&item->popularity[e], 1, lines_of(c, b->first),
-                                          c->items->repeat_rate);
+        double one = items_use(item, e, lines_of(c, b->first));
         use += one;
         hits += residents[e] ? one : 0;
     }

@@ -41,7 +41,7 @@ struct labels {
     const struct transfer_problem *p;
     int n_slots, cap;
     struct front *now, *next; /* (N_PLACES), of the item before and of the item */
-    struct step *steps;       /* (n, N_PLACES, MAX_LABELS + 1) */
+    struct step *steps;       /* (n, N_PLACES, cap + 1) */
 };
 
 /* Inline, as fmax is not: it would have to mind what is no number. */
@@ -56,10 +56,15 @@ static bool dominates(const struct label *a, const struct label *b, int n_slots)
     return true;
 }
 
+/* All that are kept are no later than t. */
+static bool is_full_before(const struct labels *l, const struct front *f, double t) {
+    return f->n == l->cap && f->labels[f->order[f->n - 1]].t <= t;
+}
+
+/* One that the front is not full before. */
 static void add(const struct labels *l, struct front *f, const struct label *label) {
     uint8_t *order = f->order;
     int n = f->n, at = n;
-    if (n == l->cap && f->labels[order[n - 1]].t <= label->t) return;
     for (int i = 0; i < n; i++) {
         const struct label *other = &f->labels[order[i]];
         if (other->t > label->t) {
@@ -91,42 +96,57 @@ static void use_slot(struct label *label, int n_slots, double engine_s, double e
         label->free[k] = later(label->free[k], engine_s);
 }
 
-static void run_item(const struct labels *l, int i, int from, enum timeline_place from_place,
-                     int units) {
+/* One way to run an item: as so many of its units streamed make it. */
+struct way {
+    struct timeline_item item;
+    int units;
+    double switch_s[N_PLACES]; /* from each place */
+};
+
+static void run_item(const struct labels *l, const struct way *way, int from,
+                     enum timeline_place from_place) {
+    const struct timeline_item *item = &way->item;
     const struct label *before = &l->now[from_place].labels[from];
-    const struct timeline_item item = transfer_apply(&l->p->items[i], units);
-    struct label label = *before;
-    label.from = from * N_PLACES + (int)from_place;
-    label.units = units;
-    double begin_s = before->t + timeline_switch_s(&item, from_place);
-    double cpu_end_s = begin_s + item.cpu_s, gpu_end_s = begin_s + item.gpu_s;
-    if (item.streamed) {
-        double engine_s = later(before->free[0], item.late ? before->t : -HUGE_VAL) + item.copy_s;
-        gpu_end_s = later(gpu_end_s, engine_s) + item.streamed_s;
-        label.t = later(cpu_end_s, gpu_end_s);
-        use_slot(&label, l->n_slots, engine_s, label.t);
-    } else {
-        label.t = later(cpu_end_s, gpu_end_s);
+    double begin_s = before->t + way->switch_s[from_place];
+    double cpu_end_s = begin_s + item->cpu_s, gpu_end_s = begin_s + item->gpu_s, engine_s = 0;
+    if (item->streamed) {
+        engine_s = later(before->free[0], item->late ? before->t : -HUGE_VAL) + item->copy_s;
+        gpu_end_s = later(gpu_end_s, engine_s) + item->streamed_s;
     }
-    add(l, &l->next[item.place], &label);
+    double t = later(cpu_end_s, gpu_end_s);
+    struct front *next = &l->next[item->place];
+    if (is_full_before(l, next, t)) return;
+    struct label label = *before;
+    label.t = t;
+    label.from = from * N_PLACES + (int)from_place;
+    label.units = way->units;
+    if (item->streamed) use_slot(&label, l->n_slots, engine_s, t);
+    add(l, next, &label);
 }
 
+enum { MAX_WAYS = 3 };
+
 /* Nothing, all, and the division that suits the item by itself. */
-static int options(const struct labels *l, int i, int units[3]) {
+static int ways_of(const struct labels *l, int i, struct way ways[MAX_WAYS]) {
     const struct transfer_item *item = &l->p->items[i];
-    int n = 0;
-    units[n++] = 0;
-    if (item->n_units == 0 || l->n_slots == 0) return n;
-    units[n++] = item->n_units;
-    int some = transfer_division(item, &l->p->machine);
-    if (some > 0 && some < item->n_units) units[n++] = some;
+    int units[MAX_WAYS] = {0, item->n_units}, n = 1;
+    if (item->n_units > 0 && l->n_slots > 0) {
+        units[2] = transfer_division(item, &l->p->machine);
+        n = units[2] > 0 && units[2] < item->n_units ? 3 : 2;
+    }
+    for (int k = 0; k < n; k++) {
+        ways[k].item = transfer_apply(item, units[k]);
+        ways[k].units = units[k];
+        for (int from = 0; from < N_PLACES; from++)
+            ways[k].switch_s[from] = timeline_switch_s(&ways[k].item, (enum timeline_place)from);
+    }
     return n;
 }
 
-static void clear(struct front *fronts) {
+static void clear(const struct labels *l, struct front *fronts) {
     for (int place = 0; place < N_PLACES; place++) {
         fronts[place].n = 0;
-        for (int i = 0; i <= MAX_LABELS; i++)
+        for (int i = 0; i <= l->cap; i++)
             fronts[place].order[i] = (uint8_t)i;
     }
 }
@@ -139,17 +159,18 @@ static struct label first_label(const struct labels *l, const double *start) {
 }
 
 static struct step *step_of(const struct labels *l, int i, int place, int label) {
-    return &l->steps[(i * N_PLACES + place) * (MAX_LABELS + 1) + label];
+    return &l->steps[(i * N_PLACES + place) * (l->cap + 1) + label];
 }
 
 /* All ways to run the item, after which its labels are those before the next. */
 static void pass_item(struct labels *l, int i) {
-    int choice[3], n_choices = options(l, i, choice);
-    clear(l->next);
+    struct way ways[MAX_WAYS];
+    int n_ways = ways_of(l, i, ways);
+    clear(l, l->next);
     for (int place = 0; place < N_PLACES; place++)
         for (int k = 0; k < l->now[place].n; k++)
-            for (int c = 0; c < n_choices; c++)
-                run_item(l, i, l->now[place].order[k], (enum timeline_place)place, choice[c]);
+            for (int w = 0; w < n_ways; w++)
+                run_item(l, &ways[w], l->now[place].order[k], (enum timeline_place)place);
     struct front *run = l->next;
     l->next = l->now;
     l->now = run;
@@ -187,15 +208,15 @@ static double best_end(const struct labels *l, const struct label *first, int *p
 
 double transfer_labels(struct arena *arena, const struct transfer_problem *p, const double *start,
                        int *units) {
-    struct labels l = {
-        .p = p,
-        .n_slots = min_int(p->machine.n_slots, MAX_SLOTS),
-        .cap = min_int(MAX_LABELS, max_int(MIN_LABELS, LABEL_WORK / max_int(1, p->n))),
-        .now = ARENA_ARRAY(arena, struct front, N_PLACES),
-        .next = ARENA_ARRAY(arena, struct front, N_PLACES),
-        .steps = ARENA_ARRAY(arena, struct step, p->n * N_PLACES * (MAX_LABELS + 1))};
+    struct labels l = {.p = p,
+                       .n_slots = min_int(p->machine.n_slots, MAX_SLOTS),
+                       .cap =
+                           min_int(MAX_LABELS, max_int(MIN_LABELS, LABEL_WORK / max_int(1, p->n))),
+                       .now = ARENA_ARRAY(arena, struct front, N_PLACES),
+                       .next = ARENA_ARRAY(arena, struct front, N_PLACES)};
+    l.steps = ARENA_ARRAY(arena, struct step, p->n * N_PLACES * (l.cap + 1));
     const struct label first = first_label(&l, start);
-    clear(l.now);
+    clear(&l, l.now);
     add(&l, &l.now[TIMELINE_CPU], &first);
     for (int i = 0; i < p->n; i++)
         pass_item(&l, i);

@@ -10,6 +10,7 @@ enum { PLACED, PROMOTED };
 
 struct paper {
     const struct transfer_problem *p;
+    double *passed_s;  /* (n + 1) of each item as placed, after one as placed; of 0 none */
     double (*best)[2]; /* (n + 1): the first i items, the last as placed or promoted */
     int (*from)[2];    /* where it came from: PLACED or PROMOTED of i - 1; of a promotion: j */
 };
@@ -35,6 +36,11 @@ static void extend(struct paper *a, int i) {
     }
 }
 
+/* Inline, as fmax is not. */
+static double later(double a, double b) {
+    return a > b ? a : b;
+}
+
 /* Item i promoted: its copy began when the last item on the CPU, j, had ended; what runs between,
  * as placed, hides it. */
 static void promote(struct paper *a, int i) {
@@ -43,16 +49,13 @@ static void promote(struct paper *a, int i) {
     double between_s = 0;
     for (int j = i - 1; j >= 0; j--) {
         if (place_of(a, j, PLACED) == TIMELINE_CPU) {
-            double s = a->best[j][PLACED] + fmax(item->copy_s, between_s);
+            double s = a->best[j][PLACED] + later(item->copy_s, between_s);
             if (s < a->best[i][PROMOTED]) {
                 a->best[i][PROMOTED] = s;
                 a->from[i][PROMOTED] = j;
             }
         }
-        if (j > 0) {
-            const struct timeline_item *passed = &a->p->items[j - 1].base;
-            between_s += placed_s(passed) + timeline_switch_s(passed, place_of(a, j - 1, PLACED));
-        }
+        between_s += a->passed_s[j];
     }
     a->best[i][PROMOTED] += timeline_switch_s(&streamed, place_of(a, i - 1, PLACED)) +
                             streamed.gpu_s + streamed.streamed_s;
@@ -74,8 +77,14 @@ static void trace_back(const struct paper *a, int how, int *units) {
 
 double transfer_paper(const struct transfer_problem *p, int *units) {
     size_t n = (size_t)p->n + 1;
-    struct paper a = {
-        .p = p, .best = xcalloc(n, sizeof *a.best), .from = xcalloc(n, sizeof *a.from)};
+    struct paper a = {.p = p,
+                      .passed_s = xcalloc(n, sizeof *a.passed_s),
+                      .best = xcalloc(n, sizeof *a.best),
+                      .from = xcalloc(n, sizeof *a.from)};
+    for (int i = 1; i <= p->n; i++) {
+        const struct timeline_item *item = &p->items[i - 1].base;
+        a.passed_s[i] = placed_s(item) + timeline_switch_s(item, place_of(&a, i - 1, PLACED));
+    }
     for (int i = 0; i <= p->n; i++)
         a.best[i][PLACED] = a.best[i][PROMOTED] = HUGE_VAL;
     a.best[0][PLACED] = 0;
@@ -90,6 +99,7 @@ double transfer_paper(const struct transfer_problem *p, int *units) {
         end_s[k] = a.best[p->n][k] + (place_of(&a, p->n, k) == TIMELINE_CPU ? 0 : p->machine.end_s);
     if (end_s[PROMOTED] < end_s[PLACED]) how = PROMOTED;
     trace_back(&a, how, units);
+    free(a.passed_s);
     free(a.best);
     free(a.from);
     return end_s[how];

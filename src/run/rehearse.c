@@ -47,18 +47,17 @@ struct rehearsal_options rehearsal_options_default(const struct graph *g, int n_
 /* ---- what a step costs ---- */
 
 /* Of the experts that a round's tokens use, the share before expert e, expected. */
-static double use_before(const struct items *items, const struct item *item, double n_tokens, int e,
-                         double in_use) {
-    return items_experts_in_use(item->popularity, e, n_tokens, items->repeat_rate) / in_use;
+static double use_before(const struct item *item, double n_tokens, int e, double in_use) {
+    const struct item_experts *x = item->experts;
+    return items_experts_in_use(x->popularity, e, n_tokens, x->repeat_rate) / in_use;
 }
 
 /* The share of the experts in use that a part has: drawn for each of them, the same for all parts
  * of the operator in a round. */
 static double experts_share(const struct rehearsing *r, const struct item *item,
                             const struct step *step, double n_tokens, double in_use) {
-    const struct items *items = r->items;
-    double begin = use_before(items, item, n_tokens, step->expert_begin, in_use);
-    double end = use_before(items, item, n_tokens, step->expert_end, in_use);
+    double begin = use_before(item, n_tokens, step->expert_begin, in_use);
+    double end = use_before(item, n_tokens, step->expert_end, in_use);
     int n = (int)fmin(floor(in_use + 0.5), MAX_DRAWN + 1), n_hits = 0;
     struct rng rng;
     if (n > MAX_DRAWN || in_use >= ITEMS_MOST_EXPERTS * item->n_experts) return end - begin;
@@ -77,8 +76,7 @@ static double item_s(const struct rehearsing *r, int index, enum side side, cons
     const struct graph_op *op = step->op;
     double n_tokens = step->rows ? round->n_rows : round->n_tokens, share = 1;
     if (op->kind == OP_EXPERTS) {
-        double in_use =
-            items_experts_in_use(item->popularity, item->n_experts, n_tokens, items->repeat_rate);
+        double in_use = items_in_use(item, n_tokens);
         if (step->expert_end - step->expert_begin < item->n_experts)
             share = experts_share(r, item, step, n_tokens, in_use);
         double s = items_experts_time(items, index, side, n_tokens, in_use, share);

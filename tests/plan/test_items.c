@@ -257,11 +257,20 @@ static void popular_experts_sum_to_those_used(void **state) {
     const double counts[8] = {9, 1, 0, 1, 1, 1, 1, 1}, *rows[3] = {NULL, counts, NULL};
     o.popularity = rows;
     const struct items *items = build(&arena, &moe, &o);
-    const double *p = items->items[6 + 7].popularity; /* of layer 1 */
-    assert_close(items->items[6].popularity[3], 0.25);
+    const double *p = items->items[6 + 7].experts->popularity; /* of layer 1 */
+    assert_close(items->items[6].experts->popularity[3], 0.25);
     assert_close(p[0], 1); /* 18 / 15: certain */
     assert_close(p[1], 2.0 / 15);
     assert_true(p[2] == 0);
+    for (int n = 1; n <= 200; n += 33) { /* counts that are kept, and others */
+        double kept = items_in_use(&items->items[6 + 7], n), use = 0;
+        assert_close(kept, items_experts_in_use(p, 8, n, o.repeat_rate));
+        for (int e = 0; e < 8; e++)
+            use += items_use(&items->items[6 + 7], e, n);
+        assert_close(use, kept);
+    }
+    assert_close(items_in_use(&items->items[6 + 7], 512),
+                 items_experts_in_use(p, 8, 512, o.repeat_rate));
     assert_close(items_active_bytes(items, 6, 1), (double)items->items[6].weight_bytes / 4);
     assert_close(items_time(items, 6, SIDE_CPU, 1, 0, 0.5),
                  items->items[6].n_small * 2e-6 +

@@ -93,8 +93,9 @@ static void one_table_has_the_best_chain_of_every_budget(void **state) {
     for (int repeat = 0; repeat < 10 * REPEATS; repeat++) {
         struct random_stages r;
         draw_stages(&rng, &r, 5);
-        struct dp_table *t = dp_solve(r.stages, r.n, 30, r.end_s);
-        for (int budget = 0; budget <= 40; budget++) {
+        int least = (int)rng_below(&rng, 31);
+        struct dp_table *t = dp_solve(r.stages, r.n, least, 30, r.end_s);
+        for (int budget = least; budget <= 40; budget++) {
             double best = best_from(&r, 0, STATE_C, min_int(budget, 30)), found;
             int choices[6], quanta;
             if (!dp_read(t, budget, choices, &found)) {
@@ -119,7 +120,7 @@ static void pruning_drops_nothing_that_is_needed(void **state) {
         double full[31], pruned;
         int choices[6];
         draw_stages(&rng, &r, 12);
-        struct dp_table *t = dp_solve(r.stages, r.n, 30, r.end_s);
+        struct dp_table *t = dp_solve(r.stages, r.n, 0, 30, r.end_s);
         for (int budget = 0; budget <= 30; budget++)
             if (!dp_read(t, budget, choices, &full[budget])) full[budget] = HUGE_VAL;
         dp_free(t);
@@ -129,7 +130,7 @@ static void pruning_drops_nothing_that_is_needed(void **state) {
                                                   i + 1 < r.n ? &r.stages[i + 1] : NULL, r.end_s);
             after += r.stages[i].n_choices;
         }
-        t = dp_solve(r.stages, r.n, 30, r.end_s);
+        t = dp_solve(r.stages, r.n, 0, 30, r.end_s);
         for (int budget = 0; budget <= 30; budget++) {
             bool found = dp_read(t, budget, choices, &pruned);
             assert_int_equal(found, isfinite(full[budget]));
@@ -487,7 +488,8 @@ static void popular_experts_are_resident(void **state) {
     (void)state;
     struct arena arena = {0};
     const double p[8] = {0.1, 0.3, 0.05, 0.3, 0.2, 0.4, 0.35, 0.3};
-    const struct item item = {.n_experts = 8, .n_used = 2, .popularity = p};
+    const struct item item = {
+        .n_experts = 8, .n_used = 2, .experts = item_experts_make(&arena, p, 8, 0.4)};
     const uint8_t *hot = choices_residents(&arena, &item, 3, true);
     const uint8_t hot_expected[8] = {0, 1, 0, 0, 0, 1, 1, 0};
     assert_memory_equal(hot, hot_expected, 8);
@@ -537,7 +539,7 @@ static void the_host_has_a_share_of_the_experts_in_use(void **state) {
     double popularity[8] = {0.9, 0.7, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05};
     uint8_t residents[8] = {1, 1, 0, 0, 0, 0, 0, 0};
     int experts = items->blocks[2].first;
-    items->items[experts].popularity = popularity;
+    items->items[experts].experts = item_experts_make(&arena, popularity, 8, 0.4);
     assert_near(placement_host_share(items, p, experts, 1), 1, "on the host", 0);
     p->units[2] = 2, p->residents[2] = residents;
     assert_near(placement_host_share(items, p, experts, 1), 0.4 / 2, "one token", 0);
