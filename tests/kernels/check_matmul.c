@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const int n_rows_tried[] = {1, 2, 3, 5, 8, 15, 16, 17, 33};
-static const int n_tokens_tried[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 33};
+static const int n_tokens_tried[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 32, 33};
 
 /* One product: everything a kernel of either class takes. */
 struct product {

@@ -17,6 +17,7 @@ _Static_assert(LANES == 16 && SETS == 2, "two tiles of rows");
  * (sub16: halves) whose sums are made while those of the batch before are scaled. */
 typedef int32_t amx_sums[AMX_TOKENS][2 * LANES];
 #define AMX_BATCH 2
+#define AMX_FEW   16 /* tokens up to which the vector unit does it */
 
 /* One step: a block (w: its two wblocks, q: of the first token), or a half of it. */
 ALWAYS_INLINE void amx_multiply(const struct wblock *w, int half, const int8_t *q, int64_t q_stride,
@@ -142,7 +143,7 @@ ALWAYS_INLINE struct q8_format amx_format(struct q8_format f) {
                                    int n_rows, int n_cols, const struct q8_rows *x, int n_tokens,  \
                                    float *out, int64_t out_stride, const uint8_t *then,            \
                                    void *scratch) {                                                \
-        if (n_tokens <= PACKED_FEW)                                                                \
+        if (n_tokens <= AMX_FEW)                                                                   \
             kernels_avx512_packed_q8[DTYPE_##upper](packed, group_begin, group_end, n_rows,        \
                                                     n_cols, x, n_tokens, out, out_stride, then,    \
                                                     scratch);                                      \

@@ -126,7 +126,7 @@ ALWAYS_INLINE struct q8_format i8mm_format(struct q8_format f) {
                                     int n_rows, int n_cols, const struct q8_rows *x, int n_tokens, \
                                     float *out, int64_t out_stride, const uint8_t *then,           \
                                     void *scratch) {                                               \
-        if (n_tokens <= PACKED_FEW)                                                                \
+        if (n_tokens <= packed_few_tokens(format_##lower))                                         \
             kernels_neon_dot_packed_q8[DTYPE_##upper](packed, group_begin, group_end, n_rows,      \
                                                       n_cols, x, n_tokens, out, out_stride, then,  \
                                                       scratch);                                    \

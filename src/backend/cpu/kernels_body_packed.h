@@ -169,7 +169,10 @@ Q8_WEIGHT_MAP(PACKED_CALL)
 
 /* Up to this many tokens weights are used as they are unpacked; from there on they are unpacked to
  * a panel, over which tiles of tokens run. */
-#define PACKED_FEW (LANES == 16 ? 16 : 8)
+ALWAYS_INLINE int packed_few_tokens(struct q8_format f) {
+    if (LANES < 16) return LANES < 8 ? 8 : 12;
+    return f.sub16 ? 20 : 32;
+}
 /* Groups side by side for 2 to TILE_FEW tokens, which share a block as it is unpacked. */
 #define FEW_GROUPS (2 * LANES >= PACK_ROWS ? 2 * LANES / PACK_ROWS : 1)
 #define TILE_FEW   4
@@ -451,7 +454,7 @@ ALWAYS_INLINE void packed_direct(struct packed_type type, const uint8_t *group, 
     }
 }
 
-/* The same for all groups, and up to PACKED_FEW tokens, a few at a time: the weights of some groups
+/* The same for all groups, and up to packed_few_tokens, a few at a time: the weights of some groups
  * are in the cache when the next tokens come. */
 ALWAYS_INLINE void packed_few(struct packed_type type, const uint8_t *group, size_t group_bytes,
                               int n_rows, int n_cols, const struct q8_view *x, int n_tokens,
@@ -583,7 +586,7 @@ ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *pack
     const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
     n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
     packed += (size_t)group_begin * group_bytes;
-    if (n_tokens <= PACKED_FEW) {
+    if (n_tokens <= packed_few_tokens(f)) {
         const struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
         if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
         packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride,

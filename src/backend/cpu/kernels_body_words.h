@@ -76,7 +76,7 @@ _Static_assert(WORDS_TOKENS == 4, "the cases above");
                                      int n_rows, int n_cols, const struct q8_rows *x,              \
                                      int n_tokens, float *out, int64_t out_stride,                 \
                                      const uint8_t *then, void *scratch) {                         \
-        if (n_tokens <= PACKED_FEW)                                                                \
+        if (n_tokens <= packed_few_tokens(format_##lower))                                         \
             matmul_packed_q8_##lower(packed, group_begin, group_end, n_rows, n_cols, x, n_tokens,  \
                                      out, out_stride, then, scratch);                              \
         else                                                                                       \
