@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * Everything waits on a 32-bit word that somebody else changes: spin for a bounded time, then
@@ -18,6 +19,7 @@ enum {
     N_BITS = 10,     /* of the start word: n of the run; the rest counts runs */
     SPIN_NS = 50000, /* longer than the gaps between operators of a round */
     SPIN_BRIEF_NS = 2000,
+    GIVE_WAY_NICE = 10, /* a tenth of a CPU beside a thread that wants all of it */
     MAX_STREAK = 4,
     SPIN_PAUSES = 32, /* between two looks at the clock */
     FEW_THREADS = 4,  /* that all look at the word in which they arrive */
@@ -298,4 +300,10 @@ ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg) {
 
 void thread_join(struct thread *t) {
     REQUIRE(pthread_join(t->id, NULL) == 0);
+}
+
+/* Linux has a niceness for each thread. */
+void thread_give_way(void) {
+    int ignored = nice(GIVE_WAY_NICE);
+    (void)ignored;
 }

@@ -74,3 +74,5 @@ struct thread {
 };
 MUST_CHECK ats_status thread_start(struct thread *t, void *(*fn)(void *), void *arg);
 void thread_join(struct thread *t);
+/* The calling thread gives way to all others wherever CPUs are short, for good. */
+void thread_give_way(void);

@@ -15,6 +15,18 @@
 /* A reversal within so many intervals makes them longer. */
 #define REVERSAL_INTERVALS 10
 #define MAX_INTERVAL_SCALE 64
+/* What was free when it was last seen is probed so much less often. */
+#define FREE_RARELY 8
+/* Probes in a row, where there were none for a while: those that an estimate takes, and the one
+ * that found the news. */
+#define PROBES_IN_A_ROW (REPLAN_PENDING + 1)
+/* Solving in vain is followed by a rest of so many times what it cost, at most so long that the
+ * next change is answered within two seconds; each time that it is in vain again, by twice the
+ * rest. After so many times its rest it is forgotten. */
+#define FIRST_REST   16
+#define FIRST_REST_S 1.5
+#define MOST_REST    1024
+#define REST_FORGETS 8
 
 struct replan_options replan_options_default(void) {
     return (struct replan_options){.threshold = 0.15,
@@ -22,7 +34,8 @@ struct replan_options replan_options_default(void) {
                                    .min_gain = 0.03,
                                    .horizon_rounds = 200,
                                    .probe_rounds = 32,
-                                   .probe_s = 1};
+                                   .probe_s = 1,
+                                   .probe_share = 0.005};
 }
 
 double replan_undisturbed_s(double busy_s, double together_s, double speed) {
@@ -35,6 +48,7 @@ void replan_begin(struct replan *r, const struct replan_options *options) {
                          .considered = load_none(),
                          .asked_s = -1,
                          .switched_s = -1,
+                         .vain_s = -1,
                          .interval_scale = 1};
     REQUIRE(options->n_calibrate >= 0 && options->n_calibrate <= REPLAN_CALIBRATE);
     for (int i = 0; i < N_LOAD_RESOURCES; i++)
@@ -98,19 +112,24 @@ static void judge(struct replan *r, int resource, double alone_s, double busy_s)
 static bool is_idle(const struct replan *r, int resource) {
     const struct replan_estimate *e = &r->resources[resource];
     bool pending = e->n_pending > 0 || e->n_first < r->options.n_calibrate;
-    return e->idle_rounds > 0 && (pending || e->idle_rounds >= r->options.probe_rounds ||
-                                  e->idle_s >= r->options.probe_s);
+    double rarely = e->slow < 1 + r->options.threshold ? FREE_RARELY : 1;
+    return e->idle_rounds > 0 && (pending || e->idle_rounds >= rarely * r->options.probe_rounds ||
+                                  e->idle_s >= rarely * r->options.probe_s);
 }
 
 unsigned replan_probes(const struct replan *r) {
     unsigned bits = 0;
+    if (r->probe_debt_s > (PROBES_IN_A_ROW - 1) * r->probe_s) return 0;
     for (int i = 0; i < N_LOAD_RESOURCES; i++)
         bits |= (unsigned)is_idle(r, i) << i;
     return bits;
 }
 
-void replan_probed(struct replan *r, enum load_resource resource, double alone_s, double busy_s) {
+void replan_probed(struct replan *r, enum load_resource resource, double alone_s, double busy_s,
+                   double cost_s) {
     double before = r->resources[resource].idle_rounds;
+    r->probe_s = cost_s;
+    r->probe_debt_s += cost_s;
     judge(r, resource, alone_s, busy_s);
     if (before > 0) r->resources[resource].idle_rounds = 1; /* it is still not used */
 }
@@ -121,11 +140,24 @@ static double interval_s(const struct replan *r) {
     return r->options.interval_rounds * r->interval_scale * r->round_s;
 }
 
-static bool deviates(const struct replan *r) {
-    for (int i = 0; i < N_LOAD_RESOURCES; i++)
-        if (ratio(r->resources[i].slow, r->considered.slow[i]) >= 1 + r->options.threshold)
-            return true;
+/* What is slower and not used makes no other plan better. */
+static bool deviates_from(const struct replan *r, const struct load_factors *f) {
+    for (int i = 0; i < N_LOAD_RESOURCES; i++) {
+        const struct replan_estimate *e = &r->resources[i];
+        if (e->idle_rounds > 0 && e->slow > f->slow[i]) continue;
+        if (ratio(e->slow, f->slow[i]) >= 1 + r->options.threshold) return true;
+    }
     return false;
+}
+
+static bool deviates(const struct replan *r) {
+    for (int i = 0; i < r->n_vain; i++)
+        if (!deviates_from(r, &r->vain[i])) return false;
+    return deviates_from(r, &r->planned) && deviates_from(r, &r->considered);
+}
+
+static bool rests(const struct replan *r) {
+    return r->vain_s >= 0 && r->now_s - r->vain_s < r->rest_s;
 }
 
 static bool is_moving(const struct replan *r) {
@@ -134,8 +166,18 @@ static bool is_moving(const struct replan *r) {
     return false;
 }
 
+bool replan_is_calm(const struct replan *r) {
+    for (int i = 0; i < N_LOAD_RESOURCES; i++) {
+        const struct replan_estimate *e = &r->resources[i];
+        if (e->n_pending > 0) return false;
+        if (e->idle_rounds <= 0 && e->n_first < r->options.n_calibrate) return false;
+    }
+    return !r->due;
+}
+
 void replan_observe(struct replan *r, double now_s, const struct replan_observation *o) {
     double passed_s = now_s - r->now_s;
+    r->probe_debt_s = fmax(0, r->probe_debt_s - r->options.probe_share * passed_s);
     r->now_s = now_s;
     r->round_s = o->round_s;
     for (int i = 0; i < N_LOAD_RESOURCES; i++) {
@@ -148,7 +190,7 @@ void replan_observe(struct replan *r, double now_s, const struct replan_observat
         e->idle_s += passed_s;
     }
     bool free = r->asked_s < 0 || now_s - r->asked_s >= interval_s(r);
-    r->due = free && deviates(r);
+    r->due = free && !rests(r) && deviates(r);
     r->n_waiting = r->due ? r->n_waiting + 1 : 0;
 }
 
@@ -174,6 +216,11 @@ bool replan_accept(const struct replan *r, const struct replan_offer *o) {
            gain_s * r->options.horizon_rounds > o->cost_s;
 }
 
+static void forget_vain(struct replan *r) {
+    r->n_vain = r->next_vain = 0;
+    r->vain_s = -1;
+}
+
 void replan_switched(struct replan *r, const struct replan_offer *o) {
     bool soon = r->switched_s >= 0 && r->now_s - r->switched_s < REVERSAL_INTERVALS * interval_s(r);
     if (soon && o->reverses)
@@ -182,6 +229,22 @@ void replan_switched(struct replan *r, const struct replan_offer *o) {
         r->interval_scale = 1;
     r->switched_s = r->now_s;
     r->planned = r->considered;
+    forget_vain(r);
+}
+
+void replan_declined(struct replan *r, double cost_s) {
+    bool again = r->vain_s >= 0 && r->now_s - r->vain_s < REST_FORGETS * r->rest_s;
+    double rest_s = again ? 2 * r->rest_s : fmin(FIRST_REST * cost_s, FIRST_REST_S);
+    r->rest_s = fmin(rest_s, MOST_REST * cost_s);
+    r->vain_s = r->now_s;
+    r->vain[r->next_vain] = r->considered;
+    r->next_vain = (r->next_vain + 1) % REPLAN_VAIN;
+    r->n_vain += r->n_vain < REPLAN_VAIN;
+}
+
+void replan_forget(struct replan *r) {
+    r->planned = r->considered = load_none();
+    forget_vain(r);
 }
 
 void replan_reason(const struct replan *r, char *text, size_t n) {

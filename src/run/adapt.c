@@ -2,6 +2,7 @@
  * and between two rounds it comes into force. What decides is plan/replan.h. */
 #include "run/adapt_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,13 @@
 
 /* Observations that say what a device's "alone" is: a profile is never exact. */
 #define CALIBRATE 8
-/* Rounds from one that is measured to the next: all of long ones. */
+/* From one round that is measured to the next, which takes some hundredths more: all of long ones,
+ * else so many rounds and, while something changes or nothing does, so long. */
 #define MEASURE_EVERY 4
 #define LONG_ROUND_S  0.05
+#define CHANGING_S    0.05
+#define CALM_S        0.2
+#define MOST_ROUNDS   256
 /* Depth is taken into account in steps. */
 #define DEPTH_STEP 256
 /* After a plan that did not fit: of the bytes that were counted on. */
@@ -27,11 +32,14 @@
 static void *solve(void *arg) {
     struct adapt *a = arg;
     struct solving *s = &a->solving;
-    if (s->for_memory)
+    if (s->for_memory) {
         watch_solve(a);
-    else
+    } else {
+        thread_give_way();
         s->status = redecide(&s->arena, a->items, &a->options, &s->factors, &a->base, &a->now,
                              a->before.placement ? &a->before : NULL, &a->replan.options, &s->out);
+        s->cost_s = 1e-9 * (double)clock_thread_ns();
+    }
     if (s->status != ATS_OK) snprintf(s->why, sizeof s->why, "%s", error_text());
     atomic_store(&s->done, true);
     return NULL;
@@ -60,12 +68,13 @@ static void ask(ats_engine *e) {
 
 void adapt_forget_load(struct adapt *a) {
     a->alone_depth = -1;
-    a->replan.planned = a->replan.considered = load_none();
+    replan_forget(&a->replan);
 }
 
 /* ---- and taken ---- */
 
-static void take(ats_engine *e, const char *reason) {
+/* True: it is in force, or all is lost. */
+static bool take(ats_engine *e, const char *reason) {
     struct adapt *a = e->adapt;
     const struct redecision *r = &a->solving.out;
     struct arena arena = {0};
@@ -74,13 +83,13 @@ static void take(ats_engine *e, const char *reason) {
     struct plan *plan = planner_plan(e->planner, &arena, &r->way, e->n_devices, a->cpu, a->gpu);
     ats_status status = engine_switch(e, &arena, plan, &report);
     arena_free(&arena);
-    if (!e->adapt) return; /* everything was lost, and the engine stopped */
+    if (!e->adapt) return true; /* everything was lost, and the engine stopped */
     uint64_t ns = clock_ns() - start;
     if (status != ATS_OK) {
         log_msg(LOG_WARN, "%s: the plan stays as it is", error_text());
         error_clear();
         a->options.device_bytes *= LESS_BYTES;
-        return;
+        return false;
     }
     log_msg(LOG_INFO,
             "another plan, %s: %.2f ms a token instead of %.2f; it took %.0f ms, %.0f MiB loaded, "
@@ -98,6 +107,7 @@ static void take(ats_engine *e, const char *reason) {
     a->now_arena = a->solving.arena;
     a->solving.arena = (struct arena){0};
     a->alone_depth = -1;
+    return true;
 }
 
 static void finish(ats_engine *e) {
@@ -112,7 +122,8 @@ static void finish(ats_engine *e) {
     }
     replan_reason(&a->replan, reason, sizeof reason);
     bool same = s->status == ATS_OK && redecide_same(a->items, &s->out.way, &a->now);
-    if (s->status == ATS_OK && !same && replan_accept(&a->replan, &s->out.offer)) take(e, reason);
+    bool pays = s->status == ATS_OK && !same && replan_accept(&a->replan, &s->out.offer);
+    if (!pays || !take(e, reason)) replan_declined(&a->replan, s->cost_s);
     if (e->adapt) arena_free(&s->arena);
 }
 
@@ -191,8 +202,11 @@ static void calibrate_probe(ats_engine *e) {
 static void probe(ats_engine *e) {
     struct adapt *a = e->adapt;
     if (a->probe_s <= 0 || !(replan_probes(&a->replan) & 1U << LOAD_LINK)) return;
+    struct backend *first = e->devices[0];
+    uint64_t begin_ns = first->fn->now(first);
     double base = a->replan.resources[LOAD_LINK].base, seconds = probe_link(e);
-    if (seconds > 0) replan_probed(&a->replan, LOAD_LINK, a->probe_s, base * seconds);
+    double cost_s = 1e-9 * (double)(first->fn->now(first) - begin_ns);
+    if (seconds > 0) replan_probed(&a->replan, LOAD_LINK, a->probe_s, base * seconds, cost_s);
 }
 
 void adapt_observe(ats_engine *e, double now_s, const struct replan_observation *o) {
@@ -205,6 +219,15 @@ void adapt_observe(ats_engine *e, double now_s, const struct replan_observation 
 /* Decode of one session: what was planned for. */
 static bool counts(const struct round *round) {
     return round->n_tokens == 1 && round->n_runs == 1;
+}
+
+/* Rounds from one that is measured to the next. */
+static int measure_every(const struct adapt *a) {
+    double round_s = a->replan.round_s;
+    if (round_s > LONG_ROUND_S) return 1;
+    if (round_s <= 0) return MEASURE_EVERY;
+    double every_s = replan_is_calm(&a->replan) ? CALM_S : CHANGING_S;
+    return max_int(MEASURE_EVERY, (int)fmin(every_s / round_s, MOST_ROUNDS));
 }
 
 void adapt_round(ats_engine *e, const struct round *round) {
@@ -221,7 +244,7 @@ void adapt_round(ats_engine *e, const struct round *round) {
     if (!e->adapt || !e->executor) return;
     if (!a->solving.runs) watch_look(e);
     if (!a->loads) return;
-    bool measures = ++a->n_since >= MEASURE_EVERY || a->replan.round_s > LONG_ROUND_S;
+    bool measures = ++a->n_since >= measure_every(a);
     bool seen = e->observed.measures || e->observed.trace;
     if (!seen && measures != a->measures) executor_set_timed(e->executor, measures);
     a->measures = measures;

@@ -22,6 +22,7 @@ struct solving {
     int64_t bytes; /* for memory */
     struct choice_again again;
     ats_status status;
+    double cost_s; /* of a core, for load */
     char why[256]; /* of an error */
 };
 /* The GPU's memory, looked at now and then. */

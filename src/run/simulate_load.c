@@ -85,8 +85,9 @@ static void probe(struct driver *d, double *round_s) {
         if (!(probes >> i & 1)) continue;
         double alone_s = PROBE_SHARE * *round_s;
         if (i == LOAD_LINK) alone_s = PROBE_BYTES / d->s->machine->link.up_pinned;
-        replan_probed(&d->replan, (enum load_resource)i, alone_s, alone_s * f->slow[i]);
-        *round_s += alone_s * f->slow[i];
+        double cost_s = alone_s * f->slow[i];
+        replan_probed(&d->replan, (enum load_resource)i, alone_s, cost_s, cost_s);
+        *round_s += cost_s;
         d->run->n_probes++;
     }
 }
@@ -113,10 +114,11 @@ static int add_plan(struct driver *d, const struct decide_way *way) {
     return run->n_plans++;
 }
 
-static void switch_plan(struct driver *d, const struct redecision *r) {
+/* False: it is the one in force. */
+static bool switch_plan(struct driver *d, const struct redecision *r) {
     struct load_run *run = d->run;
     int plan = add_plan(d, &r->way);
-    if (plan < 0 || plan == d->plan || run->n_switches == LOAD_MAX_SWITCHES) return;
+    if (plan < 0 || plan == d->plan || run->n_switches == LOAD_MAX_SWITCHES) return false;
     struct load_switch *s = &run->switches[run->n_switches++];
     *s = (struct load_switch){.at_s = d->now_s,
                               .cost_s = r->offer.cost_s,
@@ -132,6 +134,7 @@ static void switch_plan(struct driver *d, const struct redecision *r) {
     d->segment->n_switches++;
     d->segment->reaction_s = d->now_s - d->segment->start_s;
     d->segment->reaction_rounds = d->segment->n_rounds;
+    return true;
 }
 
 /* Between rounds: asks for a plan, or takes the one that was asked for. */
@@ -150,7 +153,8 @@ static ats_status adapt(struct driver *d) {
     TRY(redecide(&d->s->arena, d->s->items, &d->options, &d->asked, &run->plans[0],
                  &run->plans[d->plan], d->before >= 0 ? &run->plans[d->before] : NULL,
                  &d->replan.options, &r));
-    if (replan_accept(&d->replan, &r.offer)) switch_plan(d, &r);
+    if (!replan_accept(&d->replan, &r.offer) || !switch_plan(d, &r))
+        replan_declined(&d->replan, SOLVE_S);
     return ATS_OK;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/threads.h"
 
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -275,6 +276,22 @@ static void waiting_threads_are_given_something_to_do(void **state) {
     }
 }
 
+static void *give_way(void *arg) {
+    thread_give_way();
+    *(int *)arg = getpriority(PRIO_PROCESS, 0); /* of this thread alone */
+    return NULL;
+}
+
+static void a_thread_gives_way_by_itself(void **state) {
+    (void)state;
+    struct thread t;
+    int before = getpriority(PRIO_PROCESS, 0), its = 0;
+    TEST_OK(thread_start(&t, give_way, &its));
+    thread_join(&t);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
+    assert_int_equal(its, before < 9 ? before + 10 : 19);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waiting_threads_are_given_something_to_do),
@@ -287,6 +304,7 @@ int main(void) {
         cmocka_unit_test(bound_threads_have_a_cpu_each_and_the_caller_its_own_back),
         cmocka_unit_test(too_few_cpus_bind_no_thread),
         cmocka_unit_test(idle_threads_sleep),
+        cmocka_unit_test(a_thread_gives_way_by_itself),
         cmocka_unit_test(ranges_cover_all_items_once_on_grain_borders),
     };
     return cmocka_run_group_tests_name("base/threads", tests, NULL, NULL);

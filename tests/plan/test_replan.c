@@ -90,13 +90,13 @@ static void a_wrong_trace_is_refused_by_its_place(void **state) {
 struct machine {
     struct replan r;
     double alone_s[N_LOAD_RESOURCES], slow[N_LOAD_RESOURCES];
-    double now_s, noise;
+    double now_s, noise, probe_cost_s;
     struct rng rng;
     int n_probes;
 };
 
 static struct machine machine_begin(double cpu_s, double gpu_s, double link_s, int n_calibrate) {
-    struct machine m = {.alone_s = {cpu_s, gpu_s, link_s}, .slow = {1, 1, 1}};
+    struct machine m = {.alone_s = {cpu_s, gpu_s, link_s}, .slow = {1, 1, 1}, .probe_cost_s = 1e-3};
     struct replan_options o = replan_options_default();
     o.n_calibrate = n_calibrate;
     o.probe_s = 1e9;
@@ -117,7 +117,8 @@ static void run_rounds(struct machine *m, int n) {
             o.alone_s[k] = m->alone_s[k];
             o.busy_s[k] = m->alone_s[k] * m->slow[k] * noisy(m);
             if (!(probes >> k & 1)) continue;
-            replan_probed(&m->r, (enum load_resource)k, 1e-3, 1e-3 * m->slow[k] * noisy(m));
+            replan_probed(&m->r, (enum load_resource)k, 1e-3, 1e-3 * m->slow[k] * noisy(m),
+                          m->probe_cost_s);
             m->n_probes++;
         }
         replan_observe(&m->r, ++m->now_s, &o);
@@ -146,6 +147,7 @@ static void load_is_noticed_in_a_few_rounds(void **state) {
         for (int k = 0; k < N_LOAD_RESOURCES; k++)
             assert_true(fabs(f.slow[k] - m.slow[k]) < 0.08 * m.slow[k]);
         assert_int_equal(rounds_until_due(&m, 100), 100); /* once is enough */
+        replan_switched(&m.r, &(struct replan_offer){1, 0.8, 0, false, false});
         m.slow[resource] = 1;
         assert_in_range(rounds_until_due(&m, 10), 3, 5);
     }
@@ -175,18 +177,103 @@ static void small_loads_are_left_alone(void **state) {
 static void what_is_not_used_is_probed(void **state) {
     (void)state;
     struct machine m = machine_begin(0.5, 0.3, 0, 0);
-    run_rounds(&m, 320);
-    assert_in_range(m.n_probes, 9, 11); /* every 32 rounds */
+    run_rounds(&m, 1300);
+    assert_in_range(m.n_probes, 4, 6); /* every 256 rounds, while it is free */
     m.slow[LOAD_LINK] = 2.5;
-    assert_in_range(rounds_until_due(&m, 100), 3, 36);
-    assert_true(fabs(replan_ask(&m.r).slow[LOAD_LINK] - 2.5) < 0.01);
+    assert_int_equal(rounds_until_due(&m, 300), 300); /* it is not used: that helps no plan */
+    assert_true(fabs(m.r.resources[LOAD_LINK].slow - 2.5) < 0.01);
+    m.n_probes = 0;
+    run_rounds(&m, 320);
+    assert_in_range(m.n_probes, 9, 11); /* every 32 */
     /* another resource's news: the unused one is looked at as well, and both are planned for */
-    run_rounds(&m, 8);
     m.slow[LOAD_GPU] = 2.5;
-    m.slow[LOAD_LINK] = 1;
+    m.slow[LOAD_LINK] = 4;
     assert_in_range(rounds_until_due(&m, 100), 3, 10);
     struct load_factors f = replan_ask(&m.r);
-    assert_true(fabs(f.slow[LOAD_LINK] - 1) < 0.05 && fabs(f.slow[LOAD_GPU] - 2.5) < 0.05);
+    assert_true(fabs(f.slow[LOAD_LINK] - 4) < 0.05 && fabs(f.slow[LOAD_GPU] - 2.5) < 0.05);
+    replan_switched(&m.r, &(struct replan_offer){1, 0.8, 0, false, false});
+    m.slow[LOAD_LINK] = 1; /* it is free again, and might be used */
+    assert_in_range(rounds_until_due(&m, 100), 3, 40);
+    assert_true(fabs(replan_ask(&m.r).slow[LOAD_LINK] - 1) < 0.01);
+}
+
+static void probes_take_a_small_share_of_the_time(void **state) {
+    (void)state;
+    struct machine m = machine_begin(0.5, 0.3, 0, 0);
+    m.noise = 0.9; /* news all the time */
+    m.probe_cost_s = 0.1;
+    run_rounds(&m, 1);
+    m.n_probes = 0;
+    run_rounds(&m, 2000);
+    assert_in_range(m.n_probes, 50, 105); /* half a percent, and four at first */
+}
+
+static void what_was_in_vain_is_not_asked_again(void **state) {
+    (void)state;
+    struct machine m = machine_begin(0.5, 0.3, 0.4, 0);
+    static const double tried[] = {2.5, 4, 1.6};
+    for (size_t i = 0; i < COUNT_OF(tried); i++) {
+        m.slow[LOAD_CPU] = tried[i];
+        assert_in_range(rounds_until_due(&m, 20), 3, 12);
+        replan_ask(&m.r);
+        replan_declined(&m.r, 0.1);
+        m.slow[LOAD_CPU] = 1; /* the plan in force was made for that */
+        assert_int_equal(rounds_until_due(&m, 30), 30);
+    }
+    for (size_t i = 0; i < COUNT_OF(tried); i++) {
+        m.slow[LOAD_CPU] = 1.05 * tried[i];
+        assert_int_equal(rounds_until_due(&m, 30), 30);
+    }
+    m.slow[LOAD_CPU] = 7;
+    assert_in_range(rounds_until_due(&m, 20), 3, 12);
+    replan_ask(&m.r);
+    replan_switched(&m.r, &(struct replan_offer){1, 0.8, 0, false, false});
+    m.slow[LOAD_CPU] = 2.5; /* to another plan it is new */
+    assert_in_range(rounds_until_due(&m, 20), 3, 12);
+    replan_ask(&m.r);
+    replan_declined(&m.r, 0.1);
+    replan_forget(&m.r);
+    assert_in_range(rounds_until_due(&m, 20), 1, 12);
+}
+
+static void what_was_in_vain_is_followed_by_a_rest(void **state) {
+    (void)state;
+    struct machine m = machine_begin(0.5, 0.3, 0.4, 0);
+    double slow = 1, rest = 0;
+    for (int i = 0; i < 7; i++) {
+        m.slow[LOAD_CPU] = slow *= 1.5;
+        int n = rounds_until_due(&m, 500);
+        assert_true(n >= rest && n <= rest + 12);
+        replan_ask(&m.r);
+        replan_declined(&m.r, 0.9);
+        rest = 1.5 * pow(2, i); /* less and less of a core */
+    }
+    run_rounds(&m, 1000); /* long ago */
+    for (int i = 0; i < 2; i++) {
+        m.slow[LOAD_CPU] = slow *= 1.5;
+        assert_in_range(rounds_until_due(&m, 20), 3, 12);
+        replan_ask(&m.r);
+        replan_declined(&m.r, 0.9);
+    }
+}
+
+static void it_is_calm_while_nothing_changes(void **state) {
+    (void)state;
+    struct machine m = machine_begin(0.5, 0.3, 0.4, 8);
+    run_rounds(&m, 7);
+    assert_false(replan_is_calm(&m.r)); /* what is its own pace? */
+    run_rounds(&m, 2);
+    assert_true(replan_is_calm(&m.r));
+    m.slow[LOAD_CPU] = 2.5;
+    for (int i = 0; i < 3; i++) {
+        run_rounds(&m, 1);
+        assert_false(replan_is_calm(&m.r));
+    }
+    rounds_until_due(&m, 10);
+    replan_ask(&m.r);
+    replan_declined(&m.r, 0.1);
+    run_rounds(&m, 2);
+    assert_true(replan_is_calm(&m.r));
 }
 
 static void a_profile_that_is_off_is_no_load(void **state) {
@@ -210,7 +297,7 @@ static void garbage_is_not_believed(void **state) {
                                            .alone_s = {0.5, 0.3, 0.4},
                                            .busy_s = {values[i], values[i], values[i]}};
             replan_observe(&m.r, ++m.now_s, &o);
-            replan_probed(&m.r, LOAD_LINK, values[i], 1);
+            replan_probed(&m.r, LOAD_LINK, values[i], 1, 0);
         }
     assert_false(replan_due(&m.r));
     for (int k = 0; k < N_LOAD_RESOURCES; k++)
@@ -279,6 +366,10 @@ int main(void) {
         cmocka_unit_test(one_slow_round_is_no_load),
         cmocka_unit_test(small_loads_are_left_alone),
         cmocka_unit_test(what_is_not_used_is_probed),
+        cmocka_unit_test(probes_take_a_small_share_of_the_time),
+        cmocka_unit_test(what_was_in_vain_is_not_asked_again),
+        cmocka_unit_test(what_was_in_vain_is_followed_by_a_rest),
+        cmocka_unit_test(it_is_calm_while_nothing_changes),
         cmocka_unit_test(a_profile_that_is_off_is_no_load),
         cmocka_unit_test(garbage_is_not_believed),
         cmocka_unit_test(a_plan_has_to_pay),

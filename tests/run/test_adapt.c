@@ -105,13 +105,14 @@ static void decode_close(struct decode *d) {
 }
 
 #ifndef ADAPT_ON_VULKAN
-/* As if so many rounds of a second had been measured, each resource busy for a third of it. */
+/* As if so many rounds, one a second, had been measured, each resource busy for a third of them. */
 static double now_s = 1e6; /* later than any virtual time */
+static const double seen_s = 2e-2, part_s = 6e-3;
 static void observe(ats_engine *e, int n, double gpu_slow) {
     for (int i = 0; i < n; i++) {
-        struct replan_observation o = {.round_s = 1e-3,
-                                       .alone_s = {3e-4, 3e-4, 3e-4},
-                                       .busy_s = {3e-4, 3e-4 * gpu_slow, 3e-4}};
+        struct replan_observation o = {.round_s = seen_s,
+                                       .alone_s = {part_s, part_s, part_s},
+                                       .busy_s = {part_s, part_s * gpu_slow, part_s}};
         adapt_observe(e, now_s += 1, &o);
     }
 }
@@ -171,8 +172,9 @@ static void expect_change_and_back(const char *path, const ats_options *o, bool 
     ats_stats stats;
     ats_engine_stats(d.e, &stats);
     assert_true(stats.n_plans_made >= 2 && stats.switch_ns > 0);
-    for (int i = 0; i < 20; i++) /* rounds that are measured */
+    for (int i = 0; i < 20; i++)
         step(&d);
+    assert_true(d.e->adapt->alone_depth >= 0); /* some were measured */
     observe(d.e, 16, 30);
     decode_close(&d); /* also while a plan is being made */
 }
@@ -200,11 +202,13 @@ static void so_it_does_with_two_programs(void **state) {
     expect_change_and_back(path, &o, true);
 }
 
-/* As if the link were not used by what is measured. */
-static void observe_idle_link(ats_engine *e, int n) {
+/* The link's part of it; 0: as if it were not used by what is measured. */
+static void observe_link(ats_engine *e, int n, double slow) {
+    double alone_s = slow > 0 ? part_s : 0;
     for (int i = 0; i < n; i++) {
-        struct replan_observation o = {
-            .round_s = 1e-3, .alone_s = {3e-4, 3e-4, 0}, .busy_s = {3e-4, 3e-4, 0}};
+        struct replan_observation o = {.round_s = seen_s,
+                                       .alone_s = {part_s, part_s, alone_s},
+                                       .busy_s = {part_s, part_s, slow * alone_s}};
         adapt_observe(e, now_s += 1, &o);
     }
 }
@@ -225,17 +229,17 @@ static void a_link_that_is_free_again_is_noticed(void **state) {
     o.n_seqs = 2; /* so that a plan is found sooner */
     decode_open(&d, path, &o);
     assert_true(streams(d.e));
-    observe_idle_link(d.e, 16);
+    observe_link(d.e, 16, 1);
     assert_int_equal(count_switches(d.e), 0);
     setenv("ATSINFER_SIM_LINK_SLOW", "40", 1);
-    observe_idle_link(d.e, 16);
+    observe_link(d.e, 16, 40);
     adapt_wait(d.e);
     step(&d);
     assert_int_equal(count_switches(d.e), 1);
     assert_false(streams(d.e));
-    observe_idle_link(d.e, 16);
+    observe_link(d.e, 16, 0);
     unsetenv("ATSINFER_SIM_LINK_SLOW");
-    observe_idle_link(d.e, 16);
+    observe_link(d.e, 16, 0);
     adapt_wait(d.e);
     step(&d);
     assert_int_equal(count_switches(d.e), 2);
