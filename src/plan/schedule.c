@@ -222,8 +222,31 @@ static void add_host_block(struct chain *c, int block) {
     t->n_units = min_int(MAX_UNITS, b->n_units);
 }
 
+/* Floats a token that an item reads of what its block makes before item `before`, if all of that
+ * is made by then: the results of items, or what is made of them where they are. */
+static double reads_before(const struct item *item, int before) {
+    double made = 0;
+    for (int k = 0; k < item->n_sources; k++) {
+        if (item->sources[k].item >= before) return 0;
+        made += item->sources[k].width;
+    }
+    return fmin(made, item->direct_width);
+}
+
+/* Floats a token that cross before item i if all that is there was made on the other side: what it
+ * reads, and what those behind it read that could start as well. */
+static double inner_width(const struct chain *c, int i) {
+    const struct item *item = &c->items->items[i];
+    const struct items_block *b = &c->items->blocks[item->block];
+    double width = 0;
+    for (int k = i; k < b->first + b->n; k++)
+        width += reads_before(&c->items->items[k], i);
+    return item->from_entry ? fmax(width, b->entry_width) : width;
+}
+
 /* Item by item. What crosses is what is not there yet (placement): at a change of device the
- * timeline charges it, else it is a part of the item's time. */
+ * timeline charges it, else it is a part of the item's time. Where streaming makes the change, it
+ * is all that is read (inner_width). */
 static void add_items(struct chain *c, int block, enum timeline_place from) {
     const struct items_block *b = &c->items->blocks[block];
     uint32_t mask = 0, crossed = 0;
@@ -243,6 +266,10 @@ static void add_items(struct chain *c, int block, enum timeline_place from) {
             cost = side == SIDE_GPU ? items_up_time(c->items, lines_of(c, i), width)
                                     : items_down_time(c->items, lines_of(c, i), width);
         bool changes = k > 0 && place != from;
+        if (k > 0) {
+            t->base.up_s = items_up_time(c->items, lines_of(c, i), inner_width(c, i));
+            t->base.down_s = items_down_time(c->items, lines_of(c, i), inner_width(c, i));
+        }
         if (changes) *change = cost;
         *work = time_of(c, i, side, 1) + (changes || k == 0 ? 0 : cost);
         t->base.place = place;

@@ -22,7 +22,8 @@ static const char *const machines[] = {
     "desktop-rx7900xtx-24gb", "desktop-arc-b580-12gb",
     "laptop-radeon-890m-apu", "steam-deck-apu",
 };
-enum { N_CTX = 4096, DEPTH = 2048, CHUNK = 512, CHUNK_DEPTH = 1024, SLOT_BYTES = 32 << 20 };
+enum { N_CTX = 4096, DEPTH = 2048, CHUNK = 512, LARGE_CHUNK = 2048, CHUNK_DEPTH = 1024 };
+enum { SLOT_BYTES = 32 << 20 };
 static const double within = 0.05;
 
 /* ---- a model on a machine ---- */
@@ -229,6 +230,35 @@ static void other_schedules_are_too(void **state) {
     assert_true(tallies[1].n_streaming >= (TEST_SANITIZED ? 2 : 8));
 }
 
+/* The granularities that are there to compare with, on the machine that holds each shape. */
+static void other_granularities_are_too(void **state) {
+    (void)state;
+    struct tally tallies[] = {{.name = "by layer, decode"},
+                              {.name = "by layer, a chunk"},
+                              {.name = "by layer, a large chunk"},
+                              {.name = "by expert, decode"},
+                              {.name = "by expert, a chunk"}};
+    for (size_t i = 0; i < COUNT_OF(shapes); i++)
+        for (size_t k = 0; k < COUNT_OF(tallies); k++) {
+            struct problem p;
+            char where[128];
+            if (TEST_SANITIZED && i != k) continue;
+            const char *machine = i < 4 ? machines[0] : machines[1]; /* as the paper has it */
+            snprintf(where, sizeof where, "%s on %s", shapes[i], machine);
+            problem_open(&p, shapes[i], machine, k < 3 ? GRANULARITY_LAYER : GRANULARITY_EXPERT);
+            struct schedule_options o =
+                k % 3 == 0 ? decode_options(2, TRANSFER_LABELS) : chunk_options(2, TRANSFER_LABELS);
+            if (k == 2) o.n_tokens = LARGE_CHUNK;
+            o.slot_bytes = 2 * SLOT_BYTES; /* experts come in fewer pieces than a plan may have */
+            o.by_units = false;
+            check(&p, where, &o, &tallies[k]);
+            problem_close(&p);
+        }
+    for (size_t k = 0; k < COUNT_OF(tallies); k++)
+        tally_print(&tallies[k]);
+    assert_true(TEST_SANITIZED || tallies[1].n_streaming >= 6);
+}
+
 /* ---- load ---- */
 
 /* From the start, or once rounds are under way: then as the timeline has it of items that are as
@@ -296,6 +326,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(executed_as_predicted),
         cmocka_unit_test(other_schedules_are_too),
+        cmocka_unit_test(other_granularities_are_too),
         cmocka_unit_test(load_slows_what_it_is_on),
         cmocka_unit_test(it_comes_out_the_same_again),
         cmocka_unit_test(memory_that_is_too_small_is_an_error),
