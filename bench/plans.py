@@ -11,6 +11,7 @@ import pathlib
 
 ROW_GROUP = 16  # rows that devices keep together
 HEAD = -1       # the layer of what comes after the last one
+FINE = 32       # units of a block that can take any share: channels, rows, experts; heads of keys are fewer
 
 
 def open_model(program, path, gpu, context):
@@ -56,9 +57,15 @@ class Model:
         whole = n // step
         return n if share >= 1 else min(whole, max(0, math.floor(share * whole + 0.5))) * step
 
-    def by_blocks(self, share):
-        """Every block divided: the GPU has the share, in whole units. What cannot be divided stays on the CPU, but for 1."""
-        units = {number: self.units(block, share) for number, block in self.blocks.items() if "n_units" in block[0]}
+    def by_channels(self, share):
+        """As by_blocks, but attention, whose heads are few, stays on the CPU."""
+        return self.by_blocks(share, FINE)
+
+    def by_blocks(self, share, least_units=1):
+        """Every block divided that has so many units: the GPU has the share, in whole ones. What is not divided stays on
+        the CPU, but for 1."""
+        units = {number: self.units(block, share) if block[0]["n_units"] >= least_units else 0
+                 for number, block in self.blocks.items() if "n_units" in block[0]}
         return self.homes(lambda t: self.divided(t, units[t["block"]]) if "n_units" in t
                           else self.gpu if share >= 1 else "cpu")
 

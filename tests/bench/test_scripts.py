@@ -250,6 +250,11 @@ class Plans(unittest.TestCase):
         self.assertEqual(self.model.by_blocks(0.031)["head"][0]["end"], 640 - 16)
         self.assertAlmostEqual(self.model.share_of(homes), (2 * (40 * 2 / 3 + 12.5) + 25) / 200)
 
+    def test_by_channels_attention_stays_whole(self):
+        homes = self.model.by_channels(0.5)
+        self.assertEqual([homes[n] for n in ("0.q", "1.o", "0.up", "0.router")], ["cpu"] * 4)  # in 3, 3 and 8 units
+        self.assertEqual(homes["head"], self.model.by_blocks(0.5)["head"])
+
     def test_the_ends_are_one_device(self):
         self.assertEqual(set(self.model.by_blocks(0).values()), {"cpu"})
         self.assertEqual(self.model.share_of(self.model.by_blocks(1)), 1)
