@@ -22,6 +22,11 @@ def pairs_in_order(predicted, measured, aa_spread):
     return right, n
 
 
+def is_slower(ours, theirs, aa_spread):
+    """Tokens a second: beyond noise, which is twice the spread, as for pairs."""
+    return ours * (1 + 2 * aa_spread) < theirs
+
+
 def ranks(values):
     """From 1; equal ones share the mean of theirs."""
     order = sorted(range(len(values)), key=lambda i: values[i])

@@ -6,6 +6,8 @@ token only, so its prompt is timed twice and the second counts.
 """
 import json
 import pathlib
+import subprocess
+import sys
 import typing
 
 import recipes
@@ -82,6 +84,26 @@ def open_peer(name, root, jobs, isa):
     if sweep_flags is not None:
         e.sweep = [folder / "llama-sweep-bench", *sweep_flags]
     return e
+
+
+def answer(command):
+    """What ours prints with --json."""
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {run.stderr.strip()[-400:]}")
+    return json.loads(run.stdout)
+
+
+def profile(program, path, gpu, threads, force, quick=False):
+    """The file of the profile of this machine for the model, measured unless there is one."""
+    print(f"  {path.name}: measuring the profile", file=sys.stderr, flush=True)
+    got = answer([program, "profile", "-m", path, "--device", f"cpu,{gpu}", "-t", str(threads), "--json", "--quiet",
+                  *(["--quick"] if quick else []), *(["--force"] if force else [])])
+    if not got["path"]:
+        raise RuntimeError("the profile could not be kept: is the cache directory writable?")
+    print(f"  {path.name}: a profile of {len(got['profile']['items'])} operators, "
+          f"{'measured in' if got['measured'] else 'kept; read in'} {got['seconds']:.0f} s", file=sys.stderr, flush=True)
+    return pathlib.Path(got["path"])
 
 
 def open_ours(program, flags, isa, version):

@@ -74,6 +74,9 @@ class Model:
         chosen = [*range(self.n_layers), HEAD][self.n_layers + 1 - n:]
         return self.homes(lambda t: self.gpu if t["layer"] in chosen else "cpu")
 
+    def first_layers(self, n):
+        return self.homes(lambda t: self.gpu if 0 <= t["layer"] < n else "cpu")
+
     def layers_of(self, share):
         """The number of last layers, neither none nor all, whose bytes are nearest to the share."""
         return min(range(1, self.n_layers + 1), key=lambda n: abs(self.share_of(self.last_layers(n)) - share))

@@ -266,6 +266,10 @@ class Plans(unittest.TestCase):
         self.assertEqual([homes[n] for n in ("0.q", "1.q", "1.router", "head", "embd")], ["cpu", "gpu", "gpu", "gpu", "cpu"])
         self.assertEqual([self.model.layers_of(s) for s in (0.01, 0.25, 0.6, 0.99)], [1, 1, 2, 2])
 
+    def test_first_layers_leave_the_output(self):
+        homes = self.model.first_layers(1)
+        self.assertEqual([homes[n] for n in ("0.q", "0.router", "1.q", "head", "embd")], ["gpu", "gpu", "cpu", "cpu", "cpu"])
+
     def test_random_plans_cover_everything_and_depend_on_the_seed(self):
         seen = [self.model.at_random(random.Random(s)) for s in range(40)]
         self.assertEqual(seen[3], self.model.at_random(random.Random(3)))
@@ -292,6 +296,11 @@ class Agreement(unittest.TestCase):
         self.assertEqual(agreement.pairs_in_order([1, 2, 3], [1, 3, 2], 0.0), (2, 3))
         self.assertEqual(agreement.pairs_in_order([1, 2, 3], [1, 3, 2], 0.3), (2, 2))  # 2 and 3 are too near
         self.assertEqual(agreement.pairs_in_order([1, 1], [1, 2], 0.0), (0, 0))
+
+    def test_slower_is_what_no_noise_explains(self):
+        self.assertTrue(agreement.is_slower(95, 100, 0.02))
+        self.assertFalse(agreement.is_slower(97, 100, 0.02))
+        self.assertFalse(agreement.is_slower(101, 100, 0.0))
 
     def test_ranks_and_their_correlation(self):
         self.assertEqual(agreement.ranks([5, 1, 5, 9]), [2.5, 1, 2.5, 4])
