@@ -6,6 +6,8 @@
 #include "base/log.h"
 
 enum { MAX_ATTEMPTS = 8, REFINED_ATTEMPTS = 4, PAIR_ATTEMPTS = 3 };
+/* Of the memory, less than what need not be used: plans differ a little in what is not counted. */
+enum { SPARE_PART = 80 };
 /* What a GPU has to gain to be used: measured times are not exact, and two devices can fail. */
 #define LEAST_GAIN 0.03
 
@@ -97,8 +99,9 @@ static void try_cpu_alone(const struct choosing *c, const struct decide_options 
 
 /* The planner counts roughly what a round needs besides weights and caches; the ledger knows. The
  * difference is taken off, or added, until it fits and little is left. */
-static void fit_one(const struct choosing *c, struct decide_options *o, struct attempt *best) {
-    int64_t bytes = c->budget;
+static void fit_one(const struct choosing *c, struct decide_options *o, int64_t first_bytes,
+                    struct attempt *best) {
+    int64_t bytes = first_bytes > 0 ? first_bytes : c->budget;
     bool can = true;
     for (int k = 0; can && k < MAX_ATTEMPTS && bytes > 0; k++) {
         struct attempt one;
@@ -140,12 +143,13 @@ static void fit_pair(const struct choosing *c, const struct decide_options *o,
 }
 
 /* First with one program, whatever o->one_program says; then with two, if it may be. Afterwards *o
- * is what *best was decided by. */
-static bool fit(const struct choosing *c, struct decide_options *o, struct attempt *best) {
+ * is what *best was decided by. first_bytes: that will probably do. */
+static bool fit(const struct choosing *c, struct decide_options *o, int64_t first_bytes,
+                struct attempt *best) {
     bool one_program = o->one_program;
     *best = (struct attempt){0};
     o->one_program = true;
-    fit_one(c, o, best);
+    fit_one(c, o, first_bytes, best);
     if (!best->way.placement) return false;
     if (!one_program) fit_pair(c, o, best);
     try_cpu_alone(c, o, best);
@@ -202,7 +206,7 @@ static void find_free(struct choosing *c) {
     int *fixed = ARENA_ARRAY(&p->arena, int, p->items->n_items);
     fix_homes(c, p->items, false, fixed);
     struct decide_options o = options_of(c, fixed);
-    if (!fit(c, &o, &best)) {
+    if (!fit(c, &o, c->budget, &best)) {
         error_clear();
         return;
     }
@@ -219,7 +223,7 @@ bool choose_by_profile(struct choosing *c) {
     p->fixed = ARENA_ARRAY(&p->arena, int, p->items->n_items);
     p->n_given = fix_homes(c, p->items, true, p->fixed);
     p->options = options_of(c, p->fixed);
-    if (!fit(c, &p->options, &best)) {
+    if (!fit(c, &p->options, c->budget, &best)) {
         if (p->options.fixed_bytes > 0) log_msg(LOG_WARN, "%s", error_text());
         error_clear();
         return false;
@@ -227,6 +231,7 @@ bool choose_by_profile(struct choosing *c) {
     arena_free(&p->way_arena);
     p->way_arena = best.arena;
     p->way = best.way;
+    p->uncounted_bytes = best.needed - best.counted;
     e->plan = planner_plan(p, &e->arena, &p->way, e->n_devices, c->rules.cpu, c->rules.gpu);
     describe(c, &p->way);
     if (p->n_given > 0) find_free(c);
@@ -234,13 +239,15 @@ bool choose_by_profile(struct choosing *c) {
     return true;
 }
 
-/* What does not fit at all leaves the CPU alone. */
+/* While the engine runs: begun with what the first plan found the ledger to need, so that it is
+ * decided once, as a rule. What does not fit at all leaves the CPU alone. */
 ats_status choose_again_by_profile(const struct choosing *c, struct choice_again *out) {
     const struct planner *p = c->e->planner;
     struct attempt best;
     out->options = p->options;
     out->options.one_program = p->base.one_program;
-    if (fit(c, &out->options, &best)) {
+    int64_t first_bytes = c->budget - c->budget / SPARE_PART - p->uncounted_bytes;
+    if (fit(c, &out->options, first_bytes, &best)) {
         out->arena = best.arena;
         out->way = best.way;
         return ATS_OK;

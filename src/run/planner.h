@@ -22,9 +22,11 @@ struct planner {
     /* For this engine; nothing fixed, no memory. one_program: the user wants no more. */
     struct decide_options base;
     /* Of the plan in force, set by choose_plan.c. */
-    struct decide_options options;      /* one_program: it is of one */
-    int *fixed;                         /* (n_items), options.placement's; NULL: nothing is given */
-    int n_given;                        /* items that the user's rules fix */
+    struct decide_options options; /* one_program: it is of one */
+    int *fixed;                    /* (n_items), options.placement's; NULL: nothing is given */
+    int n_given;                   /* items that the user's rules fix */
+    int64_t
+        uncounted_bytes; /* of the GPU's, that the ledger needs beyond what the planner counts */
     struct arena way_arena, free_arena; /* of the two below */
     struct decide_way way;      /* placement NULL: no plan of one CPU and one GPU was timed */
     struct decide_way free_way; /* had the user given nothing; without placement if nothing was */
