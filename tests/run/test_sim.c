@@ -11,7 +11,7 @@
 #include "run/executor.h"
 
 /* Rounds take turns over sets of tokens: a router must choose every expert in one of them. */
-enum { N_TOKENS = 4, N_SETS = 64, N_CTX = 64, MAX_DEVICES = 4, STREAMING = 15 };
+enum { N_TOKENS = 4, N_SETS = 700, N_CTX = 64, MAX_DEVICES = 4, STREAMING = 15 };
 
 static int n_plans = TEST_SANITIZED ? 1 : 3;
 static uint64_t first_seed = 1;
