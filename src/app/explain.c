@@ -88,11 +88,13 @@ static void add_predictions(struct buf *out, const json_t *o) {
 }
 
 static void add_limits(struct buf *out, const json_t *o) {
-    static const char *const keys[] = {"round", "blocks", "prefill"};
+    static const struct {
+        const char *key, *name;
+    } kinds[] = {{"round", "a round"}, {"blocks", "its blocks"}, {"prefill", "a prefill"}};
     const json_t *limits = json_object_get(o, "limits");
-    for (size_t i = 0; i < COUNT_OF(keys); i++) {
-        const json_t *l = json_object_get(limits, keys[i]);
-        buf_printf(out, "%slimit of a %-8s %.1f tok/s, bound by ", i ? "" : "\n", keys[i],
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        const json_t *l = json_object_get(limits, kinds[i].key);
+        buf_printf(out, "%slimit of %-11s %.1f tok/s, bound by ", i ? "" : "\n", kinds[i].name,
                    real_of(l, "tok_s"));
         add_text(out, l, "binds");
         buf_add_char(out, '\n');

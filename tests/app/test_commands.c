@@ -299,7 +299,7 @@ static void plan_explains_a_described_machine(void **state) {
           "tensor", "--tensors");
     assert_has(&s.out, "gpu        512.0 MiB     2.0 KiB\n");
     assert_has(&s.out, "2048          12.50          300.0    25.0%");
-    assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
+    assert_has(&s.out, "limit of its blocks  20.0 tok/s, bound by dram\n");
     assert_has(&s.out, "decode tok/s  prefill tok/s   with streaming: decode, prefill\n");
     assert_has(&s.out, "as it is                  12.50          300.0                    20.00");
     assert_has(&s.out, "half the bus              11.00          150.0                    15.00"
@@ -373,14 +373,14 @@ static void profile_measures_and_plan_uses_it(void **state) {
     assert_int_equal(s.code, 4);
     SPAWN(&s, NULL, "plan", "profiled.gguf"); /* as the engine explains it */
     assert_has(&s.out, "plan: by hand\n");
-    assert_has(&s.out, "limit of a blocks   20.0 tok/s, bound by dram\n");
+    assert_has(&s.out, "limit of its blocks  20.0 tok/s, bound by dram\n");
     assert_lacks(&s.err, "no times of this machine");
     SPAWN(&s, NULL, "plan", "profiled.gguf", "--json");
     o = spawned_answer(&s, "plan");
     test_json_get(test_json_get(o, "explanation"), "limits");
     json_decref(o);
     SPAWN(&s, NULL, "plan", "other.gguf");
-    assert_lacks(&s.out, "limit of a blocks");
+    assert_lacks(&s.out, "limit of its blocks");
     assert_has(&s.err, "no times of this machine are kept for this model");
     SPAWN(&s, NULL, "plan", "other.gguf", "--profile", "off");
     assert_lacks(&s.err, "no times of this machine");
