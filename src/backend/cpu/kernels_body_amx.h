@@ -148,12 +148,11 @@ ALWAYS_INLINE struct q8_format amx_format(struct q8_format f) {
                                                     n_cols, x, n_tokens, out, out_stride, then,    \
                                                     scratch);                                      \
         else                                                                                       \
-            packed_q8_matmul((struct packed_type){amx_format(format_##lower), packed_##lower,      \
-                                                  amx_unpack_##lower, packed_layout_##upper,       \
-                                                  amx_tiles_of(format_##lower), AMX_TOKENS,        \
-                                                  false},                                          \
-                             packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,     \
-                             out_stride, then, scratch);                                           \
+            packed_q8_many((struct packed_type){amx_format(format_##lower), packed_##lower,        \
+                                                amx_unpack_##lower, packed_layout_##upper,         \
+                                                amx_tiles_of(format_##lower), AMX_TOKENS, false},  \
+                           packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,       \
+                           out_stride, scratch);                                                   \
     }
 Q8_WEIGHT_MAP(MATMUL_AMX)
 #undef MATMUL_AMX

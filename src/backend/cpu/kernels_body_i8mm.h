@@ -131,12 +131,12 @@ ALWAYS_INLINE struct q8_format i8mm_format(struct q8_format f) {
                                                       n_cols, x, n_tokens, out, out_stride, then,  \
                                                       scratch);                                    \
         else                                                                                       \
-            packed_q8_matmul((struct packed_type){i8mm_format(format_##lower), packed_##lower,     \
-                                                  i8mm_unpack_##lower, packed_layout_##upper,      \
-                                                  i8mm_tiles_of(format_##lower), I8MM_TOKENS,      \
-                                                  false},                                          \
-                             packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,     \
-                             out_stride, then, scratch);                                           \
+            packed_q8_many((struct packed_type){i8mm_format(format_##lower), packed_##lower,       \
+                                                i8mm_unpack_##lower, packed_layout_##upper,        \
+                                                i8mm_tiles_of(format_##lower), I8MM_TOKENS,        \
+                                                false},                                            \
+                           packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,       \
+                           out_stride, scratch);                                                   \
     }
 Q8_WEIGHT_MAP(MATMUL_I8MM)
 #undef MATMUL_I8MM

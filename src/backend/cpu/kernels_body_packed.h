@@ -578,21 +578,32 @@ ALWAYS_INLINE void packed_rows(struct packed_type type, const uint8_t *group, si
     }
 }
 
-ALWAYS_INLINE void packed_q8_matmul(struct packed_type type, const uint8_t *packed, int group_begin,
-                                    int group_end, int n_rows, int n_cols, const struct q8_rows *x,
-                                    int n_tokens, float *out, int64_t out_stride,
-                                    const uint8_t *then, void *scratch) {
+/* Rows of groups [group_begin, group_end) of which n_rows are there in all. */
+ALWAYS_INLINE int packed_n_rows(int group_begin, int group_end, int n_rows) {
+    return min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
+}
+
+/* Up to packed_few_tokens. */
+ALWAYS_INLINE void packed_q8_few(struct packed_type type, const uint8_t *packed, int group_begin,
+                                 int group_end, int n_rows, int n_cols, const struct q8_rows *x,
+                                 int n_tokens, float *out, int64_t out_stride, const uint8_t *then,
+                                 void *scratch) {
+    const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
+    const struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
+    if (type.format.has_min) q8_sums(type.format, &view, n_tokens, scratch);
+    packed_few(type, packed + (size_t)group_begin * group_bytes, group_bytes,
+               packed_n_rows(group_begin, group_end, n_rows), n_cols, &view, n_tokens, out,
+               out_stride, then);
+}
+
+/* Any number of tokens, through panels. */
+ALWAYS_INLINE void packed_q8_many(struct packed_type type, const uint8_t *packed, int group_begin,
+                                  int group_end, int n_rows, int n_cols, const struct q8_rows *x,
+                                  int n_tokens, float *out, int64_t out_stride, void *scratch) {
     struct q8_format f = type.format;
     const size_t group_bytes = packed_group_bytes(type.layout, n_cols);
-    n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS;
+    n_rows = packed_n_rows(group_begin, group_end, n_rows);
     packed += (size_t)group_begin * group_bytes;
-    if (n_tokens <= packed_few_tokens(f)) {
-        const struct q8_view view = {x->q, x->scale, x->sum16, scratch, n_cols};
-        if (f.has_min) q8_sums(f, &view, n_tokens, scratch);
-        packed_few(type, packed, group_bytes, n_rows, n_cols, &view, n_tokens, out, out_stride,
-                   then);
-        return;
-    }
     _Static_assert(PACKED_PANEL_BLOCKS * SETS * sizeof(struct wblock) +
                            PACKED_TOKENS * SETS * sizeof(vf) +
                            PACKED_TOKENS * PACKED_COLS / 16 * sizeof(float) <=
@@ -672,12 +683,19 @@ PACK_MAP(LAYOUT)
                                          int n_rows, int n_cols, const struct q8_rows *x,          \
                                          int n_tokens, float *out, int64_t out_stride,             \
                                          const uint8_t *then, void *scratch) {                     \
-        packed_q8_matmul((struct packed_type){format_##lower, packed_##lower, packed_call_##lower, \
-                                              packed_layout_##upper,                               \
-                                              packed_tiles_of(format_##lower),                     \
-                                              tile_tokens(format_##lower), false},                 \
-                         packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,         \
-                         out_stride, then, scratch);                                               \
+        const struct packed_type type = {format_##lower,                                           \
+                                         packed_##lower,                                           \
+                                         packed_call_##lower,                                      \
+                                         packed_layout_##upper,                                    \
+                                         packed_tiles_of(format_##lower),                          \
+                                         tile_tokens(format_##lower),                              \
+                                         false};                                                   \
+        if (n_tokens <= packed_few_tokens(type.format))                                            \
+            packed_q8_few(type, packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out,  \
+                          out_stride, then, scratch);                                              \
+        else                                                                                       \
+            packed_q8_many(type, packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out, \
+                           out_stride, scratch);                                                   \
     }                                                                                              \
     static void packed_fill_##lower(const struct f32_weights *w, int row, int begin, int end,      \
                                     float *panel) {                                                \

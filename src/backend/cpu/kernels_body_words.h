@@ -80,7 +80,7 @@ _Static_assert(WORDS_TOKENS == 4, "the cases above");
             matmul_packed_q8_##lower(packed, group_begin, group_end, n_rows, n_cols, x, n_tokens,  \
                                      out, out_stride, then, scratch);                              \
         else                                                                                       \
-            packed_q8_matmul(                                                                      \
+            packed_q8_many(                                                                        \
                 (struct packed_type){                                                              \
                     .format = format_##lower,                                                      \
                     .unpack = packed_##lower,                                                      \
@@ -91,7 +91,7 @@ _Static_assert(WORDS_TOKENS == 4, "the cases above");
                     .wide = true,                                                                  \
                 },                                                                                 \
                 packed, group_begin, group_end, n_rows, n_cols, x, n_tokens, out, out_stride,      \
-                then, scratch);                                                                    \
+                scratch);                                                                          \
     }
 MATMUL_WORDS(q8_0, Q8_0)
 MATMUL_WORDS(iq4_nl, IQ4_NL)
