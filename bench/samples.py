@@ -123,6 +123,8 @@ def add_arguments(a, csv_name, reps):
     a.add_argument("--minutes", type=float, default=0, help="end about then, with what there is")
     a.add_argument("--limit", type=float, default=600, help="seconds for one sample")
     a.add_argument("--no-wait", action="store_true", help="do not wait for a quiet moment before each (to try things)")
+    a.add_argument("--awake", action="store_true",
+                   help="idle processors poll and do not halt, from which virtual machines wake slowly (root)")
     a.add_argument("--resume", action="store_true", help="go on with what this version has measured today")
     a.add_argument("--ours", default=str(machine.HERE.parent / "build/atsinfer"))
     a.add_argument("--csv", type=machine.pathlib.Path, default=machine.HERE / "results" / csv_name)
@@ -137,3 +139,10 @@ def set_up(o):
     if not o.ours.exists():
         raise RuntimeError(f"{o.ours} is not there: build it, or give --ours")
     o.csv = o.csv.resolve()
+    if o.awake:
+        machine.keep_awake()
+
+
+def kept_awake(o):
+    """What a setting says of it."""
+    return ", awake" if o.awake else ""

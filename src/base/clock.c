@@ -1,5 +1,6 @@
 #include "base/clock.h"
 
+#include <errno.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -14,6 +15,13 @@ uint64_t clock_thread_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void clock_sleep_ns(uint64_t ns) {
+    struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u),
+                            .tv_nsec = (long)(ns % 1000000000u)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
 }
 
 uint64_t clock_entropy(void) {

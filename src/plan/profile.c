@@ -4,7 +4,7 @@
 #include <string.h>
 
 const int profile_tokens[13] = {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 128, 512, 2048};
-const double profile_shares[5] = {0.125, 0.25, 0.5, 0.75, 1};
+const double profile_shares[6] = {0.03125, 0.125, 0.25, 0.5, 0.75, 1};
 const int profile_depths[4] = {0, 2048, 8192, 32768};
 
 enum { LINEAR_TOKENS = 8 }; /* up to here every T is measured, and there are cliffs */

@@ -44,7 +44,7 @@ enum side { SIDE_CPU, SIDE_GPU, N_SIDES };
 enum { PROFILE_MAX_TOKENS = 16, PROFILE_MAX_SHARES = 8, PROFILE_MAX_DEPTHS = 8 };
 enum { PROFILE_MAX_DIMS = 6, PROFILE_MAX_TYPES = 3 };
 extern const int profile_tokens[13];   /* 1 to 8, 16, 32, 128, 512, 2048 */
-extern const double profile_shares[5]; /* 1/8, 1/4, 1/2, 3/4, 1 */
+extern const double profile_shares[6]; /* 1/32, 1/8, 1/4, 1/2, 3/4, 1 */
 extern const int profile_depths[4];    /* 0, 2k, 8k, 32k */
 
 /*

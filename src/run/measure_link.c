@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "run/ledger.h"
 #include "run/measure_internal.h"
 
@@ -20,8 +21,9 @@ enum {
     ATTEMPTS = 3, /* at what cannot be */
 };
 static const int64_t slot_bytes = 32 << 20;
-static const double most_rate = 1e12;  /* no link is faster: what seems so costs nothing */
-static const double products_s = 0.01; /* of a run of products beside something else */
+static const double most_rate = 1e12;      /* no link is faster: what seems so costs nothing */
+static const double products_s = 0.01;     /* of a run of products beside something else */
+static const uint64_t settle_ns = 1000000; /* that the something else has begun before */
 
 struct pair {
     struct measure *m;
@@ -340,33 +342,31 @@ static ats_status prepare_products(struct pair *p, enum side side) {
     return ATS_OK;
 }
 
-static double segment_seconds(struct pair *p, enum side side) {
-    struct backend_times t;
+/* Of a side's products; 0 to 0: the device has no clock. */
+static struct backend_times products_times(struct pair *p, enum side side) {
+    struct backend_times t = {0};
     struct backend *b = p->rigs[side].b;
-    bool known = b->fn->segment_times(b, p->products[side], &t);
-    return known ? (double)(t.end_ns - t.begin_ns) * 1e-9 : 0;
+    if (!b->fn->segment_times(b, p->products[side], &t)) t = (struct backend_times){0};
+    return t;
 }
 
-static double speed(double alone_s, double beside_s) {
-    return beside_s > 0 ? fmin(fmax(alone_s / beside_s, 0.01), 1) : 1;
+static double seconds_of(const struct backend_times *t) {
+    return ((double)t->end_ns - (double)t->begin_ns) * 1e-9;
 }
 
-/* Products of the CPU, and what of the GPU: n_copies, or its products too. */
-static ats_status run_beside(struct pair *p, int n_copies, double *cpu_s, double *other_s) {
-    struct measure_rig *cpu = &p->rigs[SIDE_CPU], *gpu = &p->rigs[SIDE_GPU];
-    rig_round(cpu, 1, 0);
-    rig_round(gpu, 1, 0);
-    if (n_copies)
-        TRY(submit_copies(p, n_copies));
-    else
-        TRY(gpu->b->fn->submit(gpu->b, p->products[SIDE_GPU], &gpu->round, NULL, 0, ++gpu->value));
-    TRY(cpu->b->fn->submit(cpu->b, p->products[SIDE_CPU], &cpu->round, NULL, 0, ++cpu->value));
-    TRY(cpu->b->fn->wait(cpu->b, cpu->value));
-    *cpu_s = segment_seconds(p, SIDE_CPU);
-    if (n_copies) return wait_copies(p, n_copies, other_s);
-    TRY(gpu->b->fn->wait(gpu->b, gpu->value));
-    *other_s = segment_seconds(p, SIDE_GPU);
-    return ATS_OK;
+/* Of what takes alone_s alone, took whole_s, and both_s of them beside the other. */
+static double speed(double alone_s, double whole_s, double both_s) {
+    return both_s > 0 ? fmin(fmax((alone_s - (whole_s - both_s)) / both_s, 0.01), 1) : 1;
+}
+
+/* The GPU has begun before the CPU does: this thread sleeps meanwhile, so that the system puts what
+ * works for a software device on another processor, as it has long done within a round. */
+static ats_status submit_products_cpu(struct pair *p) {
+    struct measure_rig *r = &p->rigs[SIDE_CPU];
+    clock_sleep_ns(settle_ns);
+    rig_round(r, 1, 0);
+    TRY(r->b->fn->submit(r->b, p->products[SIDE_CPU], &r->round, NULL, 0, ++r->value));
+    return r->b->fn->wait(r->b, r->value);
 }
 
 /* 0: the device has no clock, and nothing is told of it. */
@@ -374,35 +374,84 @@ static bool may_be(double seconds) {
     return seconds <= 0 || measure_possible(seconds);
 }
 
-static ats_status beside_median(struct pair *p, int n_copies, double *cpu_s, double *other_s) {
-    double cpu[REPEATS], other[REPEATS];
-    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        for (int i = 0; i < REPEATS; i++)
-            TRY(run_beside(p, n_copies, &cpu[i], &other[i]));
-        *cpu_s = measure_median(cpu, REPEATS);
-        *other_s = measure_median(other, REPEATS);
-        if (may_be(*cpu_s) && may_be(*other_s)) return ATS_OK;
+/* What a run gives: speeds of the CPU and of the other, which is 0 where times cannot be. */
+struct speeds {
+    double cpu, other;
+};
+
+/* Products of both, after each by itself: memory may be shared with other machines, whose use of it
+ * changes from one moment to the next. */
+static ats_status products_beside(struct pair *p, int n_copies, struct speeds *out) {
+    (void)n_copies;
+    struct measure_rig *gpu = &p->rigs[SIDE_GPU];
+    double alone[N_SIDES];
+    for (int s = 0; s < N_SIDES; s++) {
+        rig_round(&p->rigs[s], 1, 0);
+        TRY(rig_run(&p->rigs[s], p->products[s], &alone[s]));
     }
-    return fail(ATS_DEVICE, "one device beside the other takes %g and %g s, again and again",
-                *cpu_s, *other_s);
+    TRY(gpu->b->fn->submit(gpu->b, p->products[SIDE_GPU], &gpu->round, NULL, 0, ++gpu->value));
+    TRY(submit_products_cpu(p));
+    TRY(gpu->b->fn->wait(gpu->b, gpu->value));
+    struct backend_times cpu = products_times(p, SIDE_CPU), other = products_times(p, SIDE_GPU);
+    double both = (fmin((double)cpu.end_ns, (double)other.end_ns) -
+                   fmax((double)cpu.begin_ns, (double)other.begin_ns)) *
+                  1e-9;
+    *out = (struct speeds){speed(alone[SIDE_CPU], seconds_of(&cpu), both),
+                           speed(alone[SIDE_GPU], seconds_of(&other), both)};
+    if (!may_be(seconds_of(&cpu)) || !may_be(seconds_of(&other))) out->cpu = 0;
+    return ATS_OK;
+}
+
+/* Products of the CPU and n copies, likewise. */
+static ats_status copies_beside(struct pair *p, int n_copies, struct speeds *out) {
+    double cpu_s, alone_s, copy_s;
+    rig_round(&p->rigs[SIDE_CPU], 1, 0);
+    TRY(rig_run(&p->rigs[SIDE_CPU], p->products[SIDE_CPU], &cpu_s));
+    TRY(submit_copies(p, 1));
+    TRY(wait_copies(p, 1, &alone_s));
+    TRY(submit_copies(p, n_copies));
+    TRY(submit_products_cpu(p));
+    struct backend_times cpu = products_times(p, SIDE_CPU);
+    TRY(wait_copies(p, n_copies, &copy_s));
+    *out = (struct speeds){speed(cpu_s, seconds_of(&cpu), seconds_of(&cpu)),
+                           speed(alone_s, copy_s, copy_s)};
+    if (!may_be(seconds_of(&cpu)) || !may_be(copy_s)) out->cpu = 0;
+    return ATS_OK;
+}
+
+/* Medians of several runs of `run`. */
+static ats_status beside(struct pair *p, int n_copies,
+                         ats_status (*run)(struct pair *, int, struct speeds *),
+                         struct speeds *out) {
+    double cpu[REPEATS], other[REPEATS];
+    int n = 0;
+    for (int i = 0; i < ATTEMPTS * REPEATS && n < REPEATS; i++) {
+        TRY(run(p, n_copies, out));
+        cpu[n] = out->cpu, other[n] = out->other;
+        n += out->cpu > 0;
+    }
+    if (n < REPEATS)
+        return fail(ATS_DEVICE, "times of one device beside the other cannot be, again and again");
+    *out = (struct speeds){measure_median(cpu, n), measure_median(other, n)};
+    return ATS_OK;
 }
 
 static ats_status time_interference(struct pair *p) {
     struct profile_interference *f = &p->m->p->interference;
-    double cpu = 0, other = 0;
+    struct speeds v;
     *f = (struct profile_interference){1, 1, 1, 1};
     TRY(prepare_products(p, SIDE_CPU));
     TRY(prepare_products(p, SIDE_GPU));
-    TRY(beside_median(p, 0, &cpu, &other));
-    f->cpu_speed_gpu = speed(p->products_s[SIDE_CPU], cpu);
-    f->gpu_speed_cpu = speed(p->products_s[SIDE_GPU], other);
+    TRY(beside(p, 0, products_beside, &v));
+    f->cpu_speed_gpu = v.cpu;
+    f->gpu_speed_cpu = v.other;
     if (!p->n_copies) return ATS_OK;
     /* copies past the products' end for the one, and well before it for the other */
     double fits = p->products_s[SIDE_CPU] / p->copy_s;
-    TRY(beside_median(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), &cpu, &other));
-    f->cpu_speed_copying = speed(p->products_s[SIDE_CPU], cpu);
-    TRY(beside_median(p, (int)fmin(fmax(fits / 2, 1), MAX_COPIES), &cpu, &other));
-    f->copy_speed_cpu = speed(p->copy_s, other);
+    TRY(beside(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), copies_beside, &v));
+    f->cpu_speed_copying = v.cpu;
+    TRY(beside(p, (int)fmin(fmax(fits / 2, 1), MAX_COPIES), copies_beside, &v));
+    f->copy_speed_cpu = v.other;
     return ATS_OK;
 }
 
