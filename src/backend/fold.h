@@ -35,6 +35,25 @@ static inline int fold_input(const struct step *first, const struct step *s) {
     return n == 1 && first->begin == s->begin && first->end == s->end ? at : -1;
 }
 
+/* Do products read the same columns? */
+static inline bool steps_share_input(const struct step *x, const struct step *y) {
+    return span_same(&x->in[0], &y->in[0]) && x->in_begin == y->in_begin &&
+           x->in_end == y->in_end && x->in_rows == y->in_rows;
+}
+
+/* Is s the activation of just these two products, which nobody else reads? */
+static inline bool fold_gates(const struct step *gate, const struct step *up,
+                              const struct step *s) {
+    const struct step *const products[2] = {gate, up};
+    bool fits = step_is(s, OP_GATED) && !s->op->p.gated.one_gate;
+    for (int i = 0; i < 2 && fits; i++) {
+        const struct step *m = products[i];
+        fits = span_same(&s->in[i], &m->out) && m->n_readers == 1 && m->begin == s->begin &&
+               m->end == s->end;
+    }
+    return fits;
+}
+
 /* Lanes of s, with those of `first`, write while others still read: s may stand in the place of an
  * input of which each reads just what it writes itself, else nowhere that is read. */
 static inline bool fold_spares(const struct backend_limits *l, const struct step *s,
@@ -59,21 +78,32 @@ static inline bool fold_order(const struct backend_limits *l, const struct step 
     return fits && !(norm && spans_meet(l, &s->out, s->rows, &first->out, first->rows));
 }
 
+/* May two products and their activation be computed together? What they make is in local memory. */
+static inline bool steps_fold_gated(const struct backend_limits *l, const struct step *steps,
+                                    int n_steps) {
+    const struct step *up = steps + 1, *s = steps + 2;
+    if (n_steps < 3 || !step_is(steps, OP_MATMUL) || !step_is(up, OP_MATMUL)) return false;
+    return steps_share_input(steps, up) && fold_gates(steps, up, s) &&
+           steps->out.space == SPACE_LOCAL && up->out.space == SPACE_LOCAL &&
+           steps->rows == s->rows && steps->in_rows == s->rows && up->rows == s->rows &&
+           !spans_meet(l, &s->out, s->rows, &steps->in[0], steps->in_rows);
+}
+
 /* Is steps[1] computed with steps[0]? What stands between them is in local memory; a sum is one of
- * two values, or before a norm of three. */
+ * two values, or before a norm of three. A copy counts as a sum of one. */
 static inline bool steps_fold(const struct backend_limits *l, const struct step *steps,
                               int n_steps) {
     const struct step *first = steps, *s = steps + 1;
-    if (n_steps < 2 || first->kind == STEP_COPY || s->kind == STEP_COPY) return false;
-    enum op_kind of_first = first->kind == STEP_SUM ? OP_ADD : first->op->kind;
-    enum op_kind kind = s->kind == STEP_SUM ? OP_ADD : s->op->kind;
+    if (n_steps < 2) return false;
+    enum op_kind of_first = first->kind == STEP_OP ? first->op->kind : OP_ADD;
+    enum op_kind kind = s->kind == STEP_OP ? s->op->kind : OP_ADD;
     const int at = fold_input(first, s);
     if (at < 0 || !op_folds(of_first, kind, s->op, at)) return false;
     if (first->out.space != SPACE_LOCAL || s->in_rows != first->rows || s->rows != first->rows ||
         first->in_rows != first->rows)
         return false;
     if (first->n_readers != 1 && !op_fold_keeps(kind)) return false;
-    if (kind == OP_ADD && s->n_in != 2) return false;
-    if (of_first == OP_ADD && (first->n_in < 2 || first->n_in > 3)) return false;
+    if (kind == OP_ADD && s->n_in > 2) return false;
+    if (of_first == OP_ADD && first->n_in > 3) return false;
     return fold_order(l, first, s, at);
 }

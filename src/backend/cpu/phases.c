@@ -145,8 +145,7 @@ static struct phase *add_phase(struct builder *b, enum phase_kind kind, const st
 static int count_products(const struct step *steps, int n_steps) {
     int n = 0;
     while (n < n_steps && n < MAX_PRODUCTS && step_is(&steps[n], OP_MATMUL) &&
-           span_same(&steps[n].in[0], &steps[0].in[0]) && steps[n].in_begin == steps[0].in_begin &&
-           steps[n].in_end == steps[0].in_end)
+           steps_share_input(&steps[n], &steps[0]))
         n++;
     return n;
 }
@@ -160,16 +159,9 @@ static bool spares_input(const struct builder *b, const struct products *p, cons
              spans_meet(&b->cpu->limits, &s->out, s->rows, &p->norm->out, p->norm->rows));
 }
 
-/* out = act(gate) * up of exactly the two products before it, which nobody else reads. */
+/* out = act(gate) * up of exactly the two products before it. */
 static bool gated_fits(const struct products *p, const struct step *s) {
-    if (!step_is(s, OP_GATED) || p->n != 2) return false;
-    for (int i = 0; i < 2; i++) {
-        const struct step *m = p->items[i];
-        if (!span_same(&s->in[i], &m->out) || m->n_readers != 1 || m->begin != s->begin ||
-            m->end != s->end)
-            return false;
-    }
-    return true;
+    return p->n == 2 && fold_gates(p->items[0], p->items[1], s);
 }
 
 /* A sum of the one product before it, which nobody else reads, and of older values. */

@@ -68,7 +68,7 @@ enum vk_shader {
     VK_SHADER_MAP(SHADER_ENUM) SHADER_COUNT
 #undef SHADER_ENUM
 };
-enum { VK_MAX_CONSTANTS = 7 };
+enum { VK_MAX_CONSTANTS = 8 };
 /* A shader with its constants; constants[0] is the size of a work-group. */
 struct vk_pipeline {
     enum vk_shader shader;

@@ -247,6 +247,7 @@ static ats_status build(struct vulkan *v, const struct step *steps, int n_steps,
         for (int j = 0, used; j < n_steps; j += used)
             TRY(vk_add_steps(&b[i], &steps[j], n_steps - j, &used));
         n += b[i].n;
+        if (i == VARIANT_ONE) v->n_dispatches += (int)b[i].n;
         for (size_t j = 0; j < b[i].n; j++)
             n_bindings += b[i].items[j].layout->n_bindings;
     }

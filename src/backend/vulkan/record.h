@@ -33,6 +33,7 @@ struct vk_builder {
     struct vk_touch *touched; /* since the last barrier */
     size_t n_touched, cap_touched;
     const struct step *rounded; /* whose input stands in the work block in 8 bits, or NULL */
+    const struct step *rounds;  /* the product whose input the step being added rounds too; NULL */
 };
 
 /* A dispatch that is being put together: valid until the next one is begun. */
@@ -95,9 +96,18 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);
-/* sum: what takes the product besides, folded in, or NULL. */
+/* A product whose input is rounded to 8 bits before it. */
+bool vk_takes_bytes(const struct step *s);
+/* Where that input stands in 8 bits; pushes its first word and the words of a line. */
+MUST_CHECK ats_status vk_bind_rounded(const struct vk_builder *b, struct vk_dispatch *d,
+                                      int binding, const struct step *product, bool write);
+/* sum: what takes the product, alone (a copy) or besides another value, folded in; or NULL. */
 MUST_CHECK ats_status vk_add_product(struct vk_builder *b, const struct step *s,
                                      const struct step *sum);
+
+/* Are s[0] and s[1], and their activation s[2], one dispatch? Not in rounds of large tiles. */
+bool vk_can_gate(const struct vk_builder *b, const struct step *s, int n_steps);
+MUST_CHECK ats_status vk_add_gated_products(struct vk_builder *b, const struct step *s);
 
 /* record_state.c */
 MUST_CHECK ats_status vk_add_conv(struct vk_builder *b, const struct step *s);

@@ -288,6 +288,7 @@ static ats_status add_activation(const struct pass *q, const struct source *gate
     bind_room(d, 1, gate->view, gate->stride, false);
     bind_room(d, 2, up->view, up->stride, false);
     bind_room(d, 3, gate->view, gate->stride, true);
+    vk_bind(d, 5, gate->view, true); /* where nothing is rounded */
     return finish_lanes(q, d, SHADER_GATED, q->p->n_ff, (int)q->p->act, true);
 }
 

@@ -36,30 +36,31 @@ size_t vk_q8_line_words(int n_cols) {
     return (size_t)n_cols / 32 * 10;
 }
 
-static bool same_input(const struct step *a, const struct step *b) {
-    return span_same(&a->in[0], &b->in[0]) && a->in_begin == b->in_begin &&
-           a->in_end == b->in_end && a->in_rows == b->in_rows;
+bool vk_takes_bytes(const struct step *s) {
+    return step_is(s, OP_MATMUL) && s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
 }
 
-static ats_status work_view(const struct vk_builder *b, const struct step *s, struct vk_view *out) {
+ats_status vk_bind_rounded(const struct vk_builder *b, struct vk_dispatch *d, int binding,
+                           const struct step *product, bool write) {
     const struct vulkan *v = b->v;
-    int all = s->in_rows ? v->limits.n_rows : v->limits.n_tokens;
+    int all = product->in_rows ? v->limits.n_rows : v->limits.n_tokens;
     size_t lines = (size_t)(b->most ? min_int(b->most, all) : all);
-    return vk_view_open(v, &v->work, 0, lines * vk_q8_line_words(s->in_end - s->in_begin) * 4,
-                        "an input in 8 bits", out);
+    size_t line = vk_q8_line_words(product->in_end - product->in_begin);
+    struct vk_view view;
+    TRY(vk_view_open(v, &v->work, 0, lines * line * 4, "an input in 8 bits", &view));
+    vk_bind(d, binding, view, write);
+    vk_push_int(d, view.word);
+    vk_push_int(d, (int64_t)line);
+    return ATS_OK;
 }
 
 static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
     struct vk_dispatch *d = vk_start(b);
-    struct vk_view out;
     int n_blocks = (s->in_end - s->in_begin) / 32;
     vk_push_int(d, n_blocks);
     TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
     d->push[1] += s->in_begin;
-    TRY(work_view(b, s, &out));
-    vk_bind(d, 2, out, true);
-    vk_push_int(d, 0);
-    vk_push_int(d, 10 * (int64_t)n_blocks);
+    TRY(vk_bind_rounded(b, d, 2, s, true));
     b->rounded = s;
     return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows,
                              vk_in_fours(d, 1, d->n_push));
@@ -109,12 +110,34 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
         shader, {PACK_ROWS * v->split, (int32_t)w->s.dtype, tile, v->split, bias}, PACK_ROWS, tile};
 }
 
+/* What a product is computed with, or NULLs. */
+struct folded {
+    const struct step *sum;        /* that takes it, alone (a copy) or besides another value; */
+    const struct step *up, *gated; /* or another product, and the activation of both */
+};
+
+static const struct span *product_out(const struct step *s, const struct folded *f) {
+    return f->sum ? &f->sum->out : f->gated ? &f->gated->out : &s->out;
+}
+
+/* The second matrix, as much of it as of the first. */
+static ats_status bind_second(const struct vk_builder *b, struct vk_dispatch *d,
+                              const struct folded *f, struct vk_shape *shape) {
+    struct vk_view view;
+    int end;
+    TRY(vk_weight_window(b->v, f->up->weight, 0, 0, &view, &end));
+    vk_bind(d, 5, view, false);
+    d->bytes += (size_t)view.range;
+    shape->constants[7] = (int32_t)f->gated->op->p.gated.act + 1;
+    return ATS_OK;
+}
+
 static ats_status add_product_window(struct vk_builder *b, const struct step *s,
-                                     const struct step *sum, int begin, int *end) {
+                                     const struct folded *f, int begin, int *end) {
     const struct backend_weight *w = s->weight;
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view;
-    bool q8 = s->op->p.matmul.math == MATH_Q8 && w->packed;
+    bool q8 = vk_takes_bytes(s);
     struct vk_shape shape =
         vk_product_shape(b, w, q8, s->bias != NULL, false, b->variant == VARIANT_MANY);
     TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
@@ -126,24 +149,22 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     vk_push_int(d, w->s.n_cols);
     vk_push_int(d, (int64_t)(w->unit_bytes / 4));
     if (q8) {
-        struct vk_view in;
-        TRY(work_view(b, s, &in));
-        vk_bind(d, 2, in, false);
-        vk_push_int(d, 0);
-        vk_push_int(d, w->s.n_cols / 32 * 10);
+        TRY(vk_bind_rounded(b, d, 2, s, false));
     } else {
         TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
         d->push[5] += s->in_begin;
     }
-    TRY(vk_bind_span(b, d, 3, sum ? &sum->out : &s->out, s->rows, true));
+    TRY(vk_bind_span(b, d, 3, product_out(s, f), s->rows, true));
     d->push[7] += s->begin + begin;
     if (s->bias) {
         TRY(vk_vector_view(b->v, s->bias, &view));
         vk_bind(d, 4, view, false);
     }
     vk_push_int(d, s->bias ? view.word + begin : 0);
-    if (sum) {
-        TRY(vk_bind_span(b, d, 5, &sum->in[span_same(&sum->in[0], &s->out)], s->rows, false));
+    if (f->gated) TRY(bind_second(b, d, f, &shape));
+    if (f->sum && f->sum->n_in > 1) {
+        const struct span *other = &f->sum->in[span_same(&f->sum->in[0], &s->out)];
+        TRY(vk_bind_span(b, d, 5, other, s->rows, false));
         d->push[10] += s->begin + begin;
         shape.constants[6] = true;
     }
@@ -151,12 +172,38 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
                      s->rows, shape.tile);
 }
 
-ats_status vk_add_product(struct vk_builder *b, const struct step *s, const struct step *sum) {
-    bool q8 = s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
-    if (q8 && !(b->rounded && same_input(b->rounded, s))) TRY(add_quantise(b, s));
+static ats_status add_product(struct vk_builder *b, const struct step *s, const struct folded *f) {
+    if (vk_takes_bytes(s) && !(b->rounded && steps_share_input(b->rounded, s)))
+        TRY(add_quantise(b, s));
     for (int begin = 0, end; begin < s->weight->s.n_rows; begin = end)
-        TRY(add_product_window(b, s, sum, begin, &end));
+        TRY(add_product_window(b, s, f, begin, &end));
     vk_note_exchange(b, &s->in[0], s->in_begin, s->in_end, s->in_rows, false);
-    if (!sum) vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
+    if (!f->sum) vk_note_exchange(b, product_out(s, f), s->begin, s->end, s->rows, true);
     return ATS_OK;
+}
+
+ats_status vk_add_product(struct vk_builder *b, const struct step *s, const struct step *sum) {
+    return add_product(b, s, &(struct folded){.sum = sum});
+}
+
+/* Is a matrix one binding? */
+static bool is_one_window(const struct vk_builder *b, const struct backend_weight *w) {
+    struct vk_view view;
+    int end = 0;
+    const bool is_one = vk_weight_window(b->v, w, 0, 0, &view, &end) == ATS_OK;
+    if (!is_one) error_clear(); /* whoever computes it says so */
+    return is_one && end == w->s.n_rows;
+}
+
+bool vk_can_gate(const struct vk_builder *b, const struct step *s, int n_steps) {
+    if (b->variant == VARIANT_MANY || !steps_fold_gated(&b->v->limits, s, n_steps)) return false;
+    const struct step *up = s + 1;
+    return s->weight->packed && up->weight->packed && !s->bias && !up->bias &&
+           s->weight->s.dtype == up->weight->s.dtype &&
+           s->op->p.matmul.math == up->op->p.matmul.math && is_one_window(b, s->weight) &&
+           is_one_window(b, up->weight);
+}
+
+ats_status vk_add_gated_products(struct vk_builder *b, const struct step *s) {
+    return add_product(b, s, &(struct folded){.up = s + 1, .gated = s + 2});
 }

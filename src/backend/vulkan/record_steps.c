@@ -172,14 +172,23 @@ static void note_columns(struct vk_builder *b, const struct step *s) {
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
 }
 
-/* The sum before it, or the activation behind it, may be folded in: sum, gated or NULL. */
+/* Where a step's result, which stands in binding 3, goes in 8 bits besides, if it is rounded. */
+static ats_status bind_bytes(const struct vk_builder *b, struct vk_dispatch *d, int binding) {
+    if (b->rounds) return vk_bind_rounded(b, d, binding, b->rounds, true);
+    vk_bind(d, binding, d->views[3], true); /* as the layer has it, what is named is written */
+    vk_push_int(d, 0);
+    vk_push_int(d, 0);
+    return ATS_OK;
+}
+
+/* The sum or copy before it, or the activation behind it, may be folded in: sum, gated or NULL;
+ * and the rounding of what comes out. */
 static ats_status add_norm(struct vk_builder *b, const struct step *s, const struct step *sum,
                            const struct step *gated) {
     const struct step *last = gated ? gated : s;
     struct vk_dispatch *d = vk_start(b);
     struct vk_view view = {.word = 0};
     int group = s->op->p.norm.group;
-    bool three = sum && sum->n_in > 2;
     vk_push_int(d, s->rows);
     vk_push_int(d, s->begin);
     vk_push_int(d, group);
@@ -192,10 +201,11 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s, const str
     vk_push_int(d, view.word);
     vk_push_float(d, s->op->p.norm.eps);
     vk_push_float(d, s->op->p.norm.scale);
+    TRY(bind_bytes(b, d, sum ? 7 : 5));
     if (sum) {
-        TRY(vk_bind_span(b, d, 4, &sum->in[1], s->rows, false));
         TRY(vk_bind_span(b, d, 5, &sum->out, s->rows, true));
-        if (three) TRY(vk_bind_span(b, d, 6, &sum->in[2], s->rows, false));
+        if (sum->n_in > 1) TRY(vk_bind_span(b, d, 4, &sum->in[1], s->rows, false));
+        if (sum->n_in > 2) TRY(vk_bind_span(b, d, 6, &sum->in[2], s->rows, false));
     } else if (gated) {
         TRY(vk_bind_span(b, d, 4, &gated->in[0], s->rows, false));
     }
@@ -204,9 +214,10 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s, const str
                                                  s->weight != NULL,
                                                  s->op->p.norm.scale > 0,
                                                  gated ? (int32_t)gated->op->p.gated.act + 1 : 0,
-                                                 three,
+                                                 sum ? sum->n_in : 1,
                                                  vk_in_fours(d, 1, 8) &&
-                                                     vk_in_fours(d, 10, d->n_push)};
+                                                     vk_in_fours(d, 10, d->n_push),
+                                                 b->rounds != NULL};
     return vk_finish(b, d, sum ? SHADER_NORM_SUM : SHADER_NORM, constants,
                      (s->end - s->begin) / group, s->rows, 1);
 }
@@ -284,19 +295,18 @@ static ats_status add_rows(struct vk_builder *b, const struct step *s) {
     return ATS_OK;
 }
 
-/* out = f(x, y, z) column by column, z NULL: there is none; constants from the second on. */
-static ats_status add_columns(struct vk_builder *b, const struct step *s, enum vk_shader shader,
-                              const struct span *const in[3], const struct span *out,
-                              const int32_t constants[VK_MAX_CONSTANTS]) {
-    struct vk_dispatch *d = vk_start(b);
+/* Binds out = f(x, y, z) column by column; z NULL: there is none. */
+static ats_status bind_columns(struct vk_builder *b, struct vk_dispatch *d, const struct step *s,
+                               const struct span *const in[3], const struct span *out) {
     vk_push_int(d, s->begin);
     vk_push_int(d, s->end);
     TRY(vk_bind_span(b, d, 1, in[0], s->in_rows, false));
     TRY(vk_bind_span(b, d, 2, in[1], s->in_rows, false));
     TRY(vk_bind_span(b, d, 3, out, s->rows, true));
-    if (in[2]) TRY(vk_bind_span(b, d, 4, in[2], s->in_rows, false));
-    const int lanes = b->v->lanes;
-    return vk_finish(b, d, shader, constants, vk_groups_of(s->end - s->begin, lanes), s->rows, 1);
+    if (in[2]) return vk_bind_span(b, d, 4, in[2], s->in_rows, false);
+    vk_push_int(d, 0);
+    vk_push_int(d, 0);
+    return ATS_OK;
 }
 
 /* Left to right, two more at a time. */
@@ -306,32 +316,45 @@ static ats_status add_sum(struct vk_builder *b, const struct step *s) {
         const bool three = i + 1 < s->n_in;
         const struct span *const in[3] = {i == 1 ? &s->in[0] : &s->out, &s->in[i],
                                           three ? &s->in[i + 1] : NULL};
-        const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, three};
-        TRY(add_columns(b, s, SHADER_ADD, in, &s->out, constants));
+        struct vk_dispatch *d = vk_start(b);
+        TRY(bind_columns(b, d, s, in, &s->out));
+        TRY(vk_finish_columns(b, d, SHADER_ADD, s->end - s->begin, s->rows, three));
     }
     note_columns(b, s);
     return ATS_OK;
 }
 
-/* outer: another one behind it, with one gate, or NULL. */
+/* outer: another one behind it, with one gate, or NULL. What comes out may be rounded too. */
 static ats_status add_gated(struct vk_builder *b, const struct step *s, const struct step *outer) {
     const struct span *const in[3] = {&s->in[0], &s->in[1], outer ? &outer->in[0] : NULL};
-    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, (int32_t)s->op->p.gated.act,
+    struct vk_dispatch *d = vk_start(b);
+    TRY(bind_columns(b, d, s, in, outer ? &outer->out : &s->out));
+    TRY(bind_bytes(b, d, 5));
+    const bool bytes = b->rounds != NULL;
+    const int lanes = b->v->lanes, n = (s->end - s->begin) / (bytes ? 32 : 1);
+    const int32_t constants[VK_MAX_CONSTANTS] = {lanes,
+                                                 (int32_t)s->op->p.gated.act,
                                                  s->op->p.gated.one_gate,
-                                                 outer ? (int32_t)outer->op->p.gated.act + 1 : 0};
-    return add_columns(b, s, SHADER_GATED, in, outer ? &outer->out : &s->out, constants);
+                                                 outer ? (int32_t)outer->op->p.gated.act + 1 : 0,
+                                                 bytes,
+                                                 bytes && vk_in_fours(d, 0, 8) &&
+                                                     vk_in_fours(d, 10, d->n_push)};
+    return vk_finish(b, d, SHADER_GATED, constants, vk_groups_of(n, lanes), s->rows, 1);
 }
 
-/* Steps that backend/fold.h lets be one; what stands between them is in local memory. */
-static ats_status add_folded(struct vk_builder *b, const struct step *s) {
+/* `used` steps that backend/fold.h lets be one; what stands between them is in local memory. */
+static ats_status add_folded(struct vk_builder *b, const struct step *s, int used) {
     const struct step *last = s + 1;
-    b->v->n_folds++;
-    note_columns(b, last);
-    if (step_is(s, OP_MATMUL)) {
+    b->v->n_folds += used - 1;
+    if (used == 3) {
+        TRY(vk_add_gated_products(b, s));
+    } else if (step_is(s, OP_MATMUL)) {
+        note_columns(b, last);
         TRY(vk_add_product(b, s, last));
     } else {
         note_columns(b, s);
-        if (s->kind == STEP_SUM)
+        note_columns(b, last);
+        if (s->kind != STEP_OP)
             TRY(add_norm(b, last, s, NULL));
         else if (s->op->kind == OP_NORM)
             TRY(add_norm(b, s, NULL, last));
@@ -394,23 +417,40 @@ static ats_status step_lines(const struct vk_builder *b, const struct step *s, i
     return ATS_OK;
 }
 
-static bool can_fold(const struct vk_builder *b, const struct step *s, int n_steps) {
-    if (b->v->no_fold || !steps_fold(&b->v->limits, s, n_steps)) return false;
-    return s->kind == STEP_OP || vk_has_wide_layout(b->v);
+/* How many steps from s on are one dispatch; all of them have all their lines at once. */
+static ats_status count_folded(const struct vk_builder *b, const struct step *s, int n_steps,
+                               int *out) {
+    const bool wide = s->kind == STEP_OP || vk_has_wide_layout(b->v);
+    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most;
+    *out = 1;
+    if (b->v->no_fold) return ATS_OK;
+    if (vk_can_gate(b, s, n_steps))
+        *out = 3;
+    else if (wide && steps_fold(&b->v->limits, s, n_steps))
+        *out = 2;
+    for (int i = 1; i < *out; i++) {
+        TRY(step_lines(b, s + i, &most));
+        if (most < n) *out = 1;
+    }
+    return ATS_OK;
 }
 
-ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps, int *used) {
-    *used = 1;
-    if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
-    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most, most_sum = 0;
-    TRY(step_lines(b, s, &most));
-    const bool folds = most >= n && can_fold(b, s, n_steps);
-    if (folds) TRY(step_lines(b, s + 1, &most_sum));
-    if (folds && most_sum >= n) {
-        *used = 2;
-        return add_folded(b, s);
-    }
-    if (most >= n) return add_lines(b, s);
+/* The product right behind steps[0..used), if they can round what they make for it: it takes just
+ * that. Else NULL. */
+static const struct step *product_rounded_for(const struct vk_builder *b, const struct step *steps,
+                                              int used, int n_steps) {
+    const struct step *last = steps + used - 1, *product = last + 1;
+    if (b->v->no_fold || used == n_steps || used > 2 || !vk_takes_bytes(product)) return NULL;
+    if (!step_is(last, OP_NORM) && !step_is(last, OP_GATED)) return NULL;
+    for (int i = 0; i < used; i++)
+        if (step_is(&steps[i], OP_NORM) && steps[i].op->p.norm.group % 32 != 0) return NULL;
+    const bool same = span_same(&product->in[0], &last->out) && product->in_begin == last->begin &&
+                      product->in_end == last->end && product->in_rows == last->rows;
+    return same ? product : NULL;
+}
+
+/* A step for some of its lines at a time. */
+static ats_status add_windows(struct vk_builder *b, const struct step *s, int n, int most) {
     if (b->variant == VARIANT_ONE) n = most = 1;
     for (int first = 0; first < n; first += most) {
         b->v->n_windows++;
@@ -418,5 +458,22 @@ ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps,
         TRY(add_lines(b, s));
     }
     vk_set_lines(b, 0, 0);
+    return ATS_OK;
+}
+
+ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps, int *used) {
+    *used = 1;
+    if (s->kind == STEP_OP && s->op->kind == OP_EXPERTS) return add_lines(b, s);
+    int n = s->rows ? b->v->limits.n_rows : b->v->limits.n_tokens, most;
+    TRY(step_lines(b, s, &most));
+    if (most < n) return add_windows(b, s, n, most);
+    TRY(count_folded(b, s, n_steps, used));
+    b->rounds = product_rounded_for(b, s, *used, n_steps);
+    TRY(*used > 1 ? add_folded(b, s, *used) : add_lines(b, s));
+    if (b->rounds) {
+        b->rounded = b->rounds;
+        b->v->n_folds++;
+    }
+    b->rounds = NULL;
     return ATS_OK;
 }

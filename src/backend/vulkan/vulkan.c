@@ -464,6 +464,10 @@ int vulkan_backend_folds(struct backend *b) {
     return vulkan_of(b)->n_folds;
 }
 
+int vulkan_backend_dispatches(struct backend *b) {
+    return vulkan_of(b)->n_dispatches;
+}
+
 int vulkan_backend_parts(struct backend *b) {
     return vulkan_of(b)->n_parts;
 }

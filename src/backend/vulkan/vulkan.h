@@ -13,7 +13,10 @@ int64_t vulkan_backend_cached(struct backend *b);
 unsigned vulkan_backend_verdict(struct backend *b);
 /* For tests: how many windows of lines values were cut into so far, since a shader sees less. */
 int vulkan_backend_windows(struct backend *b);
-int vulkan_backend_folds(struct backend *b); /* steps computed with the one before them */
+/* For tests: steps, and roundings to 8 bits, computed with the step before them. */
+int vulkan_backend_folds(struct backend *b);
+/* For tests: dispatches of rounds of one token in all segments that were built. */
+int vulkan_backend_dispatches(struct backend *b);
 /* For tests: how many parts weights were cut into beyond their first, as one allocation takes less
  * (ATSINFER_VK_MAX_PART bytes). */
 int vulkan_backend_parts(struct backend *b);

@@ -78,9 +78,10 @@ struct vulkan {
     int n_grids_written;
     struct vk_grid grids[VK_MAX_GRIDS];
     int n_grids;
-    int n_windows; /* dispatches of some lines of a value only, for tests; */
-    int n_folds;   /* steps computed with the one before, likewise */
-    int n_parts;   /* beyond the first of weights, for tests */
+    int n_windows;    /* dispatches of some lines of a value only, for tests; */
+    int n_folds;      /* steps and roundings computed with the step before, likewise */
+    int n_dispatches; /* recorded for rounds of one token, likewise */
+    int n_parts;      /* beyond the first of weights, for tests */
     struct vk_rope {
         int n_rot;
         float magnitude, inv_freq[VK_MAX_HEAD_DIM / 2];

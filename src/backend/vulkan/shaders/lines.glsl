@@ -23,10 +23,12 @@ layout(std430, set = 0, binding = 4) readonly buffer Bias {
 };
 #ifndef EXPERTS
 layout(constant_id = 6) const bool ADD = false;
+layout(constant_id = 7) const int GATE = 0; /* 1 + the activation of a pair's first; 0: no pair */
 layout(std430, set = 0, binding = 5) readonly buffer Add { /* may be Out */
     float add[];
 };
 #else
+#define GATE 0
 layout(constant_id = 6) const bool LISTED = false;
 layout(std430, set = 0, binding = 5) readonly buffer List {
     uint list[]; /* LISTED: experts_sort.comp; else the only line's ids */

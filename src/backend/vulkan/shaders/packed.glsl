@@ -3,6 +3,16 @@
 layout(std430, set = 0, binding = 1) readonly buffer Weights {
     uint w[];
 };
+/* With PAIR there may be a second matrix of the same type and size, which is read while reads_second. */
+#ifdef PAIR
+layout(std430, set = 0, binding = 5) readonly buffer Second {
+    uint second_w[];
+};
+bool reads_second = false;
+#define WEIGHTS(name, at) (reads_second ? second_##name[at] : name[at])
+#else
+#define WEIGHTS(name, at) name[at]
+#endif
 
 /* Rows that a lane has. Software devices load for one lane after the other, so that loads are what
  * takes time there: with TWO_ROWS it has two neighbours, whose codes come with one load of 64 bits,
@@ -15,12 +25,25 @@ layout(std430, set = 0, binding = 1) readonly buffer Pairs {
 layout(std430, set = 0, binding = 1) readonly buffer Fours {
     u64vec2 fours[];
 };
+#ifdef PAIR
+layout(std430, set = 0, binding = 5) readonly buffer SecondPairs {
+    uint64_t second_pairs[];
+};
+layout(std430, set = 0, binding = 5) readonly buffer SecondFours {
+    u64vec2 second_fours[];
+};
+#endif
 #define LANE_ROWS 4
 #elif defined(TWO_ROWS)
 #extension GL_EXT_shader_explicit_arithmetic_types_int64 : require
 layout(std430, set = 0, binding = 1) readonly buffer Both {
     uint64_t both[];
 };
+#ifdef PAIR
+layout(std430, set = 0, binding = 5) readonly buffer SecondBoth {
+    uint64_t second_both[];
+};
+#endif
 #define LANE_ROWS 2
 #else
 #define LANE_ROWS 1
@@ -51,18 +74,18 @@ uint value_of(uint n) {
 /* One word of each of the lane's rows. */
 void load(int at, out uint word[LANE_ROWS]) {
 #if defined(FOUR_ROWS)
-    u64vec2 rows = fours[at >> 2];
+    u64vec2 rows = WEIGHTS(fours, at >> 2);
     uvec2 low = unpackUint2x32(rows.x), high = unpackUint2x32(rows.y);
     word[0] = low.x;
     word[1] = low.y;
     word[2] = high.x;
     word[3] = high.y;
 #elif defined(TWO_ROWS)
-    uvec2 rows = unpackUint2x32(both[at >> 1]);
+    uvec2 rows = unpackUint2x32(WEIGHTS(both, at >> 1));
     word[0] = rows.x;
     word[1] = rows.y;
 #else
-    word[0] = w[at];
+    word[0] = WEIGHTS(w, at);
 #endif
 }
 
@@ -111,9 +134,9 @@ vec4 signed_bytes(uint c) {
 
 /* The words in which the halves of the lane's rows stand. */
 #ifdef FOUR_ROWS
-uvec2 load_halves(int at) { return unpackUint2x32(pairs[at >> 1]); }
+uvec2 load_halves(int at) { return unpackUint2x32(WEIGHTS(pairs, at >> 1)); }
 #else
-uvec2 load_halves(int at) { return uvec2(w[at]); }
+uvec2 load_halves(int at) { return uvec2(WEIGHTS(w, at)); }
 #endif
 /* Of row r + i, the lane's i-th. */
 float half_of(uvec2 words, int r, int i) {
@@ -129,7 +152,7 @@ float e8m0_half(uint e) { return uintBitsToFloat(e < 2u ? 0x00200000u << e : (e 
 void scales(int group, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[LANE_ROWS]) {
     int at = scales_at(group, b), h = r >> 1, q = r >> 2; /* the words of halves and bytes */
     if (TYPE == MXFP4) {
-        uint e = w[at + q];
+        uint e = WEIGHTS(w, at + q);
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(e8m0_half(byte_of(e, r + i)));
     } else if (TYPE == Q4_1 || TYPE == Q5_1) {
@@ -141,9 +164,9 @@ void scales(int group, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[L
     } else if (TYPE == Q4_K || TYPE == Q5_K || TYPE == Q2_K) {
         int block = at + 16 + 8 * (b & 7);
         uvec2 d = load_halves(at + h), m = load_halves(at + 8 + h);
-        uint first = w[block + q], second = w[block + 4 + q];
+        uint low = WEIGHTS(w, block + q), high = WEIGHTS(w, block + 4 + q);
         for (int i = 0; i < LANE_ROWS; i++) {
-            uint one = byte_of(first, r + i), two = byte_of(second, r + i);
+            uint one = byte_of(low, r + i), two = byte_of(high, r + i);
             float d_scale = half_of(d, r, i), d_least = half_of(m, r, i);
             if (TYPE == Q2_K) {
                 scale[i] = d_scale * vec2(one & 15u, two & 15u);
@@ -156,12 +179,12 @@ void scales(int group, int b, int r, out vec2 scale[LANE_ROWS], out vec2 least[L
     } else if (TYPE == Q3_K || TYPE == Q6_K) {
         int block = at + 8 + 8 * (b & 7);
         uvec2 d = load_halves(at + h);
-        uint first = w[block + q], second = w[block + 4 + q];
+        uint low = WEIGHTS(w, block + q), high = WEIGHTS(w, block + 4 + q);
         for (int i = 0; i < LANE_ROWS; i++)
-            scale[i] = half_of(d, r, i) * vec2(signed_of(first, r + i), signed_of(second, r + i));
+            scale[i] = half_of(d, r, i) * vec2(signed_of(low, r + i), signed_of(high, r + i));
     } else if (TYPE == IQ4_XS) {
         uvec2 d = load_halves(at + h);
-        uint first = w[at + 8 + 4 * (b & 7) + q];
+        uint first = WEIGHTS(w, at + 8 + 4 * (b & 7) + q);
         for (int i = 0; i < LANE_ROWS; i++)
             scale[i] = vec2(half_of(d, r, i) * signed_of(first, r + i));
     } else {

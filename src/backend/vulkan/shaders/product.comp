@@ -9,6 +9,9 @@ layout(constant_id = 1) const int TYPE = Q8_0;
 layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
 layout(constant_id = 4) const bool BIAS = false;
+#ifndef EXPERTS
+#define PAIR
+#endif
 #include "packed.glsl"
 #include "lines.glsl"
 #include "product.glsl"
@@ -17,12 +20,9 @@ layout(std430, set = 0, binding = 2) readonly buffer In {
     float x[];
 };
 
-void main() {
-    int lane = int(gl_LocalInvocationID.x), r = lane & 15, n_blocks = p.n_cols / 32;
-    int n, matrix, bias_at, line[TILE], to[TILE];
-    if (!begin(n, line, to, matrix, bias_at)) return;
-    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words;
-    float acc[TILE][1];
+/* The lane's part of the sums of its row. */
+void add_blocks(int lane, int group, int line[TILE], out float acc[TILE][1]) {
+    int r = lane & 15, n_blocks = p.n_cols / 32;
     for (int t = 0; t < TILE; t++)
         acc[t][0] = 0.0;
     for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
@@ -42,5 +42,17 @@ void main() {
             }
         }
     }
-    finish(acc, lane, n, to, bias_at);
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), n, matrix, bias_at, line[TILE], to[TILE];
+    if (!begin(n, line, to, matrix, bias_at)) return;
+    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words;
+    float acc[TILE][1], up[TILE][1];
+    add_blocks(lane, group, line, acc);
+#ifdef PAIR
+    reads_second = true;
+    if (GATE > 0) add_blocks(lane, group, line, up);
+#endif
+    finish(acc, up, lane, n, to, bias_at);
 }

@@ -10,6 +10,9 @@ layout(constant_id = 1) const int TYPE = Q8_0;
 layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
 layout(constant_id = 4) const bool BIAS = false;
+#ifndef EXPERTS
+#define PAIR
+#endif
 #include "packed.glsl"
 #include "lines.glsl"
 #include "product.glsl"
@@ -32,12 +35,9 @@ uvec2 two_inputs(uint own, int at, int g) { return unpackUint2x32(x_pairs[(at + 
 uvec2 two_inputs(uint own, int at, int g) { return uvec2(x[at + g], x[at + g + 1]); }
 #endif
 
-void main() {
-    int lane = int(gl_LocalInvocationID.x), r = first_row(lane), n_blocks = p.n_cols / 32;
-    int n, matrix, bias_at, line[TILE], to[TILE];
-    if (!begin(n, line, to, matrix, bias_at)) return;
-    int group = matrix + group_at(lane) * p.unit_words;
-    float acc[TILE][LANE_ROWS];
+/* The lane's part of the sums of its rows. */
+void add_blocks(int lane, int group, int line[TILE], out float acc[TILE][LANE_ROWS]) {
+    int r = first_row(lane), n_blocks = p.n_cols / 32;
     for (int t = 0; t < TILE; t++)
         for (int i = 0; i < LANE_ROWS; i++)
             acc[t][i] = 0.0;
@@ -89,5 +89,17 @@ void main() {
             }
         }
     }
-    finish(acc, lane, n, to, bias_at);
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), n, matrix, bias_at, line[TILE], to[TILE];
+    if (!begin(n, line, to, matrix, bias_at)) return;
+    int group = matrix + group_at(lane) * p.unit_words;
+    float acc[TILE][LANE_ROWS], up[TILE][LANE_ROWS];
+    add_blocks(lane, group, line, acc);
+#ifdef PAIR
+    reads_second = true;
+    if (GATE > 0) add_blocks(lane, group, line, up);
+#endif
+    finish(acc, up, lane, n, to, bias_at);
 }
