@@ -146,19 +146,33 @@ static void add_summary(struct buf *out, const json_t *o) {
     add_tokenizer(out, json_object_get(o, "tokenizer"));
 }
 
-MUST_CHECK static ats_status add_kv(struct buf *out, const json_t *metadata, const char *key) {
+/* As it stands in the file, for a pipe; a terminal must not obey it. */
+static void add_whole(const struct app *app, struct buf *out, const char *text, size_t n) {
+    if (app->term.out_tty)
+        term_add_safe(out, text, n);
+    else
+        buf_add(out, text, n);
+}
+
+MUST_CHECK static ats_status add_kv(const struct app *app, struct buf *out, const json_t *metadata,
+                                    const char *key) {
     const json_t *value = json_object_get(json_object_get(metadata, key), "value");
     if (!value) return fail(ATS_FAILED, "the file has no key %s", key);
-    add_value(out, value, 0);
+    if (json_is_string(value))
+        add_whole(app, out, json_string_value(value), json_string_length(value));
+    else
+        add_value(out, value, 0);
     buf_add_char(out, '\n');
     return ATS_OK;
 }
 
-MUST_CHECK static ats_status add_template(struct buf *out, const json_t *metadata) {
+MUST_CHECK static ats_status add_template(const struct app *app, struct buf *out,
+                                          const json_t *metadata) {
     const char *text = str_of(json_object_get(metadata, "tokenizer.chat_template"), "value");
     if (!text) return fail(ATS_FAILED, "the file has no chat template");
-    buf_add_str(out, text);
-    if (*text && text[strlen(text) - 1] != '\n') buf_add_char(out, '\n');
+    size_t n = strlen(text);
+    add_whole(app, out, text, n);
+    if (n && text[n - 1] != '\n') buf_add_char(out, '\n');
     return ATS_OK;
 }
 
@@ -189,9 +203,9 @@ static int print_text(struct app *app, const json_t *o) {
     struct buf out = {0};
     ats_status status = ATS_OK;
     if (flag_given(f, FLAG_INSPECT_KV)) {
-        status = add_kv(&out, metadata, flag_text(f, FLAG_INSPECT_KV));
+        status = add_kv(app, &out, metadata, flag_text(f, FLAG_INSPECT_KV));
     } else if (flag_on(f, FLAG_INSPECT_TEMPLATE)) {
-        status = add_template(&out, metadata);
+        status = add_template(app, &out, metadata);
     } else {
         add_summary(&out, o);
         if (flag_on(f, FLAG_INSPECT_TENSORS))

@@ -35,6 +35,9 @@ static void print_string(struct buf *out, const char *s, size_t n) {
             buf_add_char(out, names[found - escapes]);
         } else if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) {
             buf_printf(out, "\\u%04x", (unsigned)(unsigned char)s[i]);
+        } else if ((unsigned char)s[i] == 0xC2 && i + 1 < n && (unsigned char)s[i + 1] < 0xA0) {
+            i++; /* U+0080 to U+009F: escapes of 8 bits to some terminals */
+            buf_printf(out, "\\u%04x", (unsigned)(unsigned char)s[i]);
         } else {
             buf_add_char(out, s[i]);
         }

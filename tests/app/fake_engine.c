@@ -183,7 +183,7 @@ void ats_engine_set_cancel(ats_engine *e, ats_cancel_fn *fn, void *user) {
     e->cancel_user = user;
 }
 
-/* A file of one tensor whose name and metadata try to steer a terminal. */
+/* A file of one tensor whose name and template try to steer a terminal. */
 ats_status ats_file_describe(const char *path, char **json) {
     TRY(fake_open_fails(path));
     struct buf text = {0};
@@ -194,7 +194,7 @@ ats_status ats_file_describe(const char *path, char **json) {
         "\"weight_bytes\":3145728,\"metadata\":{"
         "\"general.name\":{\"type\":\"string\",\"value\":\"Fake 1M\",\"n\":1},"
         "\"fake.list\":{\"type\":\"array<u32>\",\"value\":[1,2,3],\"n\":300},"
-        "\"tokenizer.chat_template\":{\"type\":\"string\",\"value\":\"{%% for m %%}\","
+        "\"tokenizer.chat_template\":{\"type\":\"string\",\"value\":\"{%% for m %%}\\u001b[2J\","
         "\"n\":1}},"
         "\"tensors\":[{\"name\":\"blk.0.\\u001b[31mattn\",\"dtype\":\"Q4_1\",\"dims\":[64,32],"
         "\"bytes\":1280,\"part\":0,\"offset\":1024}],"

@@ -313,6 +313,21 @@ static void escape_sequences_of_the_model_do_not_reach_the_terminal(void **state
     assert_int_equal(finish(), 0);
 }
 
+static void escape_sequences_of_a_file_do_not_reach_the_terminal(void **state) {
+    (void)state;
+    static const char *const flags[][3] = {{"--template"}, {"--kv", "tokenizer.chat_template"}};
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        START("inspect", "m.gguf", flags[i][0], flags[i][1]);
+        expect("{% for m %}^[[2J");
+        assert_int_equal(finish(), 0);
+        assert_lacks(&t.seen, "\x1b");
+    }
+    START("inspect", "m.gguf", "--tensors");
+    expect("blk.0.^[[31mattn");
+    assert_int_equal(finish(), 0);
+    assert_lacks(&t.seen, "\x1b");
+}
+
 static void lines_are_kept_from_one_chat_to_the_next(void **state) {
     (void)state;
 #ifndef HAVE_LIBEDIT
@@ -395,6 +410,7 @@ int main(void) {
         CASE(commands_change_the_conversation),
         CASE(a_full_context_is_told_and_the_chat_goes_on),
         CASE(escape_sequences_of_the_model_do_not_reach_the_terminal),
+        CASE(escape_sequences_of_a_file_do_not_reach_the_terminal),
         CASE(lines_are_kept_from_one_chat_to_the_next),
         CASE(letters_beyond_ascii_are_edited_whole),
         CASE(json_and_plain_text_need_a_prompt),

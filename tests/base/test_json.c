@@ -69,6 +69,19 @@ static void strings_may_hold_nul(void **state) {
     json_decref(value);
 }
 
+static void no_control_character_is_printed_as_it_is(void **state) {
+    (void)state;
+    json_t *value = json_string("\x1b[2J\x7f\xC2\x80\xC2\x9B"
+                                "2J\xC2\x9F\xC2\xA0\xC3\x9B");
+    char *text = json_print(value, false);
+    assert_string_equal(text, "\"\\u001b[2J\\u007f\\u0080\\u009b2J\\u009f\xC2\xA0\xC3\x9B\"");
+    json_t *again = parse(text);
+    assert_true(json_equal(value, again));
+    free(text);
+    json_decref(value);
+    json_decref(again);
+}
+
 static void printing_is_exact_and_keeps_the_order(void **state) {
     (void)state;
     const char *text = "{\"z\": [1, -2, 0.1, 1e+300, 3.0, true, null], \"a\": {}, \"s\": "
@@ -153,6 +166,7 @@ int main(void) {
         cmocka_unit_test(malformed_text_is_refused_with_its_place),
         cmocka_unit_test(depth_is_limited),
         cmocka_unit_test(strings_may_hold_nul),
+        cmocka_unit_test(no_control_character_is_printed_as_it_is),
         cmocka_unit_test(printing_is_exact_and_keeps_the_order),
         cmocka_unit_test(numbers_read_back_as_they_were),
         cmocka_unit_test(invalid_bytes_in_a_string_are_replaced),
