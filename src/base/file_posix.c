@@ -17,9 +17,10 @@ MUST_CHECK static ats_status fail_os(const char *what, const char *path) {
     return fail(ATS_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
-/* *size_bytes is 0 for pipes and devices, whose length nobody knows. */
-MUST_CHECK static ats_status open_for_reading(const char *path, int *fd, struct stat *st) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+/* flags: more of open()'s. st->st_size is 0 for pipes and devices, whose length nobody knows. */
+MUST_CHECK static ats_status open_for_reading(const char *path, int flags, int *fd,
+                                              struct stat *st) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (*fd < 0) return fail_os("open", path);
     if (fstat(*fd, st) == 0 && !S_ISDIR(st->st_mode)) return ATS_OK;
     int is_dir = S_ISDIR(st->st_mode);
@@ -32,7 +33,7 @@ ats_status file_map_open(const char *path, struct file_map *out) {
     *out = (struct file_map){.fd = -1};
     struct stat st = {0};
     int fd;
-    TRY(open_for_reading(path, &fd, &st));
+    TRY(open_for_reading(path, O_NONBLOCK, &fd, &st)); /* does not wait for a pipe's other end */
     if (!S_ISREG(st.st_mode)) {
         close(fd);
         return fail(ATS_IO, "%s is not a regular file", path);
@@ -118,7 +119,7 @@ ats_status file_read(const char *path, size_t max_bytes, char **data, size_t *n_
     *n_bytes = 0;
     struct stat st = {0};
     int fd;
-    TRY(open_for_reading(path, &fd, &st));
+    TRY(open_for_reading(path, 0, &fd, &st));
     ats_status status;
     if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max_bytes)
         status = fail(ATS_BAD_FILE, "%s is longer than %zu bytes", path, max_bytes);

@@ -82,6 +82,19 @@ static void missing_files_and_directories_are_refused_by_name(void **state) {
     file_map_close(&map);
 }
 
+static void a_pipe_that_nobody_writes_is_refused_at_once(void **state) {
+    (void)state;
+    char path[512];
+    struct file_map map;
+    test_tmp_path(path, sizeof path, "fifo");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(60); /* else this would wait forever */
+    TEST_STATUS(file_map_open(path, &map), ATS_IO);
+    alarm(0);
+    TEST_ERROR_HAS("fifo is not a regular file");
+    unlink(path);
+}
+
 static void reading_gives_the_bytes_and_a_final_nul(void **state) {
     (void)state;
     char path[512], *data;
@@ -198,6 +211,7 @@ int main(void) {
         cmocka_unit_test(an_empty_file_maps_to_nothing),
         cmocka_unit_test(a_map_notices_that_its_file_shrank),
         cmocka_unit_test(missing_files_and_directories_are_refused_by_name),
+        cmocka_unit_test(a_pipe_that_nobody_writes_is_refused_at_once),
         cmocka_unit_test(reading_gives_the_bytes_and_a_final_nul),
         cmocka_unit_test(standard_input_is_read_to_its_end),
         cmocka_unit_test(writing_replaces_the_file_and_leaves_no_other),
