@@ -12,6 +12,17 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+/* A page of a mapped file that cannot be read: the file was cut short, or its disk fails. Nothing
+ * can go on from here, but it can be said. */
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    static const char text[] =
+        "\natsinfer: error: the model's file cannot be read any more: it became "
+        "shorter while it was in use, or its disk fails\n";
+    (void)context;
+    if (info->si_code == BUS_ADRERR && write(STDERR_FILENO, text, sizeof text - 1) >= 0) _exit(1);
+    signal(number, SIG_DFL); /* and dies of it */
+}
+
 void term_init(struct term *t) {
     const char *name = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool dumb = name && !strcmp(name, "dumb");
@@ -21,6 +32,9 @@ void term_init(struct term *t) {
     t->colour = t->err_tty && !dumb && !(no_color && *no_color);
     t->progress = t->err_tty && !dumb;
     signal(SIGPIPE, SIG_IGN);
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
 }
 
 int term_width(int fd) {

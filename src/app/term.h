@@ -15,7 +15,8 @@ struct term {
     bool bar_drawn;
 };
 
-/* Also makes a write to a closed pipe fail instead of kill. */
+/* Also makes a write to a closed pipe fail instead of kill, and a mapped file that is cut short end
+ * the program with a message. */
 void term_init(struct term *t);
 int term_width(int fd); /* columns; 80 if it is no terminal */
 

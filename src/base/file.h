@@ -7,7 +7,7 @@
 #include "base/error.h"
 
 /* A read-only map of a whole file. Not copied, pages are read on use. A file that shrinks while
- * mapped raises SIGBUS on access: file_map_check() before a round tells. */
+ * mapped raises SIGBUS on access: file_map_check() before it is read tells. */
 struct file_map {
     const uint8_t *data; /* NULL when the file is empty */
     uint64_t size_bytes;

@@ -76,6 +76,7 @@ static ats_status load_batch(struct executor *e, int *next, uint64_t *done) {
     int first = *next;
     uint64_t stop = *done + BATCH_BYTES;
     bool *fresh = e->fresh;
+    TRY(gguf_check_files(e->model->file));
     for (; *next < p->n_holdings && *done < stop; ++*next) {
         const struct program_shard *h = &p->holdings[*next];
         struct backend *b = e->devices[h->device];

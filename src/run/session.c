@@ -245,7 +245,7 @@ static ats_status run_round(struct eval *v) {
                           .runs = e->round->runs,
                           .rows = e->round->rows};
     uint64_t start = clock_ns(), executor_ns = 0;
-    ats_status status = ATS_OK;
+    ats_status status = gguf_check_files(e->file); /* some weights are read in its map */
     for (int i = v->first; status == ATS_OK && i < v->n_runs; i++)
         if (v->done[i] < v->runs[i].n_tokens) status = add_run(v, i, &round);
     const float *logits = NULL;

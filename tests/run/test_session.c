@@ -2,7 +2,10 @@
  * bit what a fresh session would have. Models: the oracles, for their size. */
 #include "agree.h"
 
+#include "base/file.h"
+
 #include <math.h>
+#include <unistd.h>
 
 enum { N_IDS = 150 };
 static int32_t ids[N_IDS]; /* any tokens of the vocabulary of 640 */
@@ -427,6 +430,29 @@ static void counters_count_tokens_and_rounds(void **state) {
     ats_engine_close(e);
 }
 
+/* Instead of reading pages that are gone, which ends a process. */
+static void a_file_that_was_cut_ends_the_evaluation(void **state) {
+    (void)state;
+    ats_options o = llama_options();
+    char path[512], *data;
+    size_t n;
+    test_tmp_path(path, sizeof path, "cut.gguf");
+    TEST_OK(file_read(o.model, 1 << 28, &data, &n));
+    TEST_OK(file_write(path, data, n));
+    free(data);
+    o.model = path;
+    o.no_repack = true;
+    ats_engine *e = agree_open(&o);
+    ats_session *s = session_open(e);
+    TEST_OK(feed(e, s, ids, 10));
+    assert_int_equal(truncate(path, (off_t)(n / 2)), 0);
+    TEST_STATUS(feed(e, s, ids + 10, 5), ATS_IO);
+    TEST_ERROR_HAS("became shorter");
+    expect_tokens(s, ids, 10);
+    ats_session_close(s);
+    ats_engine_close(e);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_more_sessions_than_said),
@@ -442,6 +468,7 @@ int main(void) {
         cmocka_unit_test(mixed_runs_are_each_as_if_alone),
         cmocka_unit_test(a_cancelled_evaluation_keeps_whole_rounds),
         cmocka_unit_test(counters_count_tokens_and_rounds),
+        cmocka_unit_test(a_file_that_was_cut_ends_the_evaluation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
