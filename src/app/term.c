@@ -106,13 +106,15 @@ static void on_signal(int number) {
 }
 
 void interrupt_install(void) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     /* Restarting keeps output whole; interrupt_read_byte() waits in ppoll(), which never restarts.
      */
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, &action, NULL);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        bool ignored = sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
+        if (!ignored) sigaction(numbers[i], &action, NULL);
+    }
 }
 
 bool interrupt_pending(void) {

@@ -29,7 +29,8 @@ void term_bar_clear(struct term *t); /* before anything else is written to stand
 void term_add_safe(struct buf *out, const char *s, size_t n);
 
 /* From now on Ctrl-C (SIGINT), SIGTERM and SIGHUP set a flag instead of ending the program; a third
- * one that nobody looked at ends it. For commands that compute, once their input is read. */
+ * one that nobody looked at ends it. One that the caller ignores (nohup) stays ignored. For
+ * commands that compute, once their input is read. */
 void interrupt_install(void);
 bool interrupt_pending(void);
 bool interrupt_is_term(void); /* it was SIGTERM or SIGHUP: do not go on */

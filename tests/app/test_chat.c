@@ -173,6 +173,20 @@ static void sigterm_ends_the_program(void **state) {
     assert_int_equal(finish(), 130);
 }
 
+/* As under nohup. */
+static void a_signal_that_the_caller_ignores_stays_ignored(void **state) {
+    (void)state;
+    signal(SIGHUP, SIG_IGN);
+    START("run", "m");
+    signal(SIGHUP, SIG_DFL);
+    expect("> ");
+    kill(t.pid, SIGHUP);
+    type("hello\n");
+    expect("An answer.");
+    expect("> ");
+    quit();
+}
+
 static void ctrl_c_ends_a_single_answer_with_its_own_code(void **state) {
     (void)state;
     spawn_env("FAKE_ENDLESS=1");
@@ -405,6 +419,7 @@ int main(void) {
         CASE(ctrl_c_twice_at_the_empty_prompt_leaves),
         CASE(ctrl_d_leaves),
         CASE(sigterm_ends_the_program),
+        CASE(a_signal_that_the_caller_ignores_stays_ignored),
         CASE(ctrl_c_ends_a_single_answer_with_its_own_code),
         CASE(messages_of_several_lines_are_joined),
         CASE(commands_change_the_conversation),
