@@ -24,6 +24,9 @@ struct chat {
     bool built_in;
 };
 
+/* Each is compiled and tried at open; files have two or three. */
+#define MAX_TEMPLATES 16
+
 /* For files that bring no template: ChatML, which most small models have seen. */
 static const char built_in_text[] =
     "{% for message in messages %}"
@@ -118,6 +121,8 @@ static ats_status add_source(struct chat *chat, const struct chat_source *source
 
 ats_status chat_open(const struct chat_source *sources, size_t n_sources, const char *bos,
                      const char *eos, struct chat **out) {
+    if (n_sources > MAX_TEMPLATES)
+        return fail(ATS_BAD_INPUT, "%zu chat templates are too many", n_sources);
     struct chat *chat = xcalloc(1, sizeof *chat);
     chat->bos = xstrdup(bos ? bos : "");
     chat->eos = xstrdup(eos ? eos : "");

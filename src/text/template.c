@@ -39,23 +39,23 @@ static void symbols_grow(struct template *t) {
         *symbol_slot(t, t->symbols[i].name, t->symbols[i].n) = (int32_t)i + 1;
 }
 
-int template_symbol(struct template *t, const char *name, size_t n) {
+ats_status template_symbol(struct template *t, const struct token *name, int *out) {
     if (t->n_symbols * 2 >= t->hash_size) symbols_grow(t);
-    int32_t *slot = symbol_slot(t, name, n);
+    int32_t *slot = symbol_slot(t, name->s, name->n);
     if (*slot == 0) {
+        if (t->n_symbols == TEMPLATE_MAX_NAMES)
+            return fail(ATS_BAD_INPUT, "line %d: more than %d different names", name->line,
+                        TEMPLATE_MAX_NAMES);
         GROW(t->symbols, t->n_symbols, t->symbols_cap, 1);
-        t->symbols[t->n_symbols++] = (struct symbol){name, (uint32_t)n};
+        t->symbols[t->n_symbols++] = (struct symbol){name->s, (uint32_t)name->n};
         *slot = (int32_t)t->n_symbols;
     }
-    return *slot - 1;
+    *out = *slot - 1;
+    return ATS_OK;
 }
 
 int template_find(const struct template *t, const char *name) {
     return t->hash_size > 0 ? *symbol_slot(t, name, strlen(name)) - 1 : -1;
-}
-
-bool template_names(const struct template *t, const char *name) {
-    return template_find(t, name) >= 0;
 }
 
 /* ---- open, close ---- */
@@ -143,6 +143,7 @@ ats_status scope_bind(struct render *r, struct scope *scope, int sym, struct val
         r->root[sym] = v;
         return ATS_OK;
     }
+    TRY(charge(r, scope->n));
     for (size_t i = 0; i < scope->n; i++) {
         if (scope->bindings[i].sym != sym) continue;
         scope->bindings[i].v = v;

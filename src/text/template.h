@@ -23,6 +23,8 @@ enum {
     TEMPLATE_MAX_HEIGHT = 200,
     /* Nested evaluation at run time: recursive macros, deep values. */
     TEMPLATE_MAX_DEPTH = 300,
+    /* Different names of variables: a scope is searched from end to end. */
+    TEMPLATE_MAX_NAMES = 4096,
 };
 
 struct template_options {
@@ -53,9 +55,6 @@ void template_close(struct template *t); /* accepts NULL */
  */
 MUST_CHECK ats_status template_render(const struct template *t, const json_t *context,
                                       const struct template_options *options, struct buf *out);
-
-/* True if the template reads or sets a variable of this name anywhere. */
-bool template_names(const struct template *t, const char *name);
 
 /* True if a JSON text nests no deeper than templates may: what is deeper must not be parsed for
  * them (jansson's parser recurses, and so would printing it). */

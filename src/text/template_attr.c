@@ -65,10 +65,7 @@ static struct value loop_attribute(const struct loop *loop, const char *name, si
 /* Attributes that are values, not methods; V_ABSENT if there is none. */
 static struct value plain_attribute(struct value v, const char *name, size_t n) {
     if (v.kind == V_LOOP) return loop_attribute(v.loop, name, n);
-    if (v.kind == V_NAMESPACE) {
-        const struct value *found = dict_find_name(v.dict, name, n);
-        if (found) return *found;
-    } else if (v.kind == V_TUPLE && v.tag) { /* of groupby */
+    if (v.kind == V_TUPLE && v.tag) { /* of groupby */
         if (name_is(name, n, "grouper")) return v.list->items[0];
         if (name_is(name, n, "list")) return v.list->items[1];
     } else if (v.kind == V_CYCLER) {
@@ -87,7 +84,9 @@ static struct value plain_attribute(struct value v, const char *name, size_t n) 
 /* A Python attribute of v: *out V_ABSENT if there is none. */
 static ats_status own_attribute(struct render *r, struct value v, const char *name, size_t n,
                                 struct value *out) {
-    *out = plain_attribute(v, name, n);
+    struct value *found = NULL;
+    if (v.kind == V_NAMESPACE) TRY(dict_find_name(r, v.dict, name, n, &found));
+    *out = found ? *found : plain_attribute(v, name, n);
     if (!is_absent(*out)) return ATS_OK;
     if (is_string(v) ? string_method_exists(name, n) : container_method_exists(v, name, n))
         return bind_method(r, v, name, n, out);
@@ -100,8 +99,8 @@ ats_status get_attribute(struct render *r, struct value v, const char *name, siz
     TRY(own_attribute(r, v, name, n, out));
     if (!is_absent(*out)) return ATS_OK;
     if (v.kind == V_DICT) {
-        const struct value *found = dict_find_name(v.dict, name, n);
-        TRY(charge(r, v.dict->n));
+        struct value *found;
+        TRY(dict_find_name(r, v.dict, name, n, &found));
         if (found) {
             *out = *found;
             return ATS_OK;

@@ -5,12 +5,14 @@
 /* Expressions. The frames of eval and what it calls are kept small: they nest. */
 
 static ats_status find_name(struct render *r, const struct node *n, struct value *out) {
-    for (const struct scope *s = r->scope; s; s = s->parent)
+    for (const struct scope *s = r->scope; s; s = s->parent) {
+        TRY(charge(r, s->n));
         for (size_t i = 0; i < s->n; i++)
             if (s->bindings[i].sym == n->op) {
                 *out = s->bindings[i].v;
                 return ATS_OK;
             }
+    }
     *out = r->root[n->op];
     if (is_absent(*out)) {
         *out = n->value;

@@ -379,8 +379,8 @@ static ats_status put_brace_field(struct render *r, struct buf *b, struct value 
 }
 
 /* The argument that a field name starts with: "", "0", "name". */
-static ats_status brace_root(const struct args *args, const char *s, size_t n, int64_t *next,
-                             struct value *out) {
+static ats_status brace_root(struct render *r, const struct args *args, const char *s, size_t n,
+                             int64_t *next, struct value *out) {
     int64_t at = 0;
     if (n == 0) {
         if (*next < 0) return fail(ATS_BAD_INPUT, "numbered and automatic fields are mixed");
@@ -389,6 +389,7 @@ static ats_status brace_root(const struct args *args, const char *s, size_t n, i
         if (*next > 0) return fail(ATS_BAD_INPUT, "numbered and automatic fields are mixed");
         *next = -1;
     } else {
+        TRY(charge(r, (size_t)args->n_keywords));
         for (int i = 0; i < args->n_keywords; i++) {
             const struct named_value *k = &args->keywords[i];
             if (k->n != n || memcmp(k->name, s, n) != 0) continue;
@@ -408,7 +409,7 @@ static ats_status brace_value(struct render *r, const struct args *args, const c
     size_t i = 0;
     while (i < n && s[i] != '.' && s[i] != '[')
         i++;
-    TRY(brace_root(args, s, i, next, out));
+    TRY(brace_root(r, args, s, i, next, out));
     while (i < n) {
         bool bracket = s[i] == '[';
         size_t start = ++i;

@@ -150,8 +150,8 @@ struct template {
     int32_t *hash; /* symbol + 1, open addressing */
     size_t hash_size;
 };
-/* Number of the name, new if not met before. name is in the arena. */
-int template_symbol(struct template *t, const char *name, size_t n);
+/* Number of the token's name, new if not met before. */
+MUST_CHECK ats_status template_symbol(struct template *t, const struct token *name, int *out);
 /* The same, -1 if the template does not have it. */
 int template_find(const struct template *t, const char *name);
 

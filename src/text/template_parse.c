@@ -288,7 +288,7 @@ static ats_status parse_name(struct parser *p, struct node **out) {
         return parse_const(p, value_none(), out);
     if (is_reserved(t)) return parse_unexpected(p, "an expression");
     *out = node_new(p, N_NAME, t->line);
-    (*out)->op = template_symbol(p->t, t->s, t->n);
+    TRY(template_symbol(p->t, t, &(*out)->op));
     (*out)->value = value_string(t->s, t->n);
     if (p->params) {
         if (token_is_name(t, "varargs")) p->params->takes_varargs = true;

@@ -48,7 +48,7 @@ static ats_status parse_target_one(struct parser *p, struct node **out) {
         return fail(ATS_BAD_INPUT, "line %d: cannot assign to '%.*s'", name.line, (int)name.n,
                     name.s);
     *out = node_new(p, N_NAME, name.line);
-    (*out)->op = template_symbol(p->t, name.s, name.n);
+    TRY(template_symbol(p->t, &name, &(*out)->op));
     if (token_is_op(&p->tok, '.')) {
         struct token attribute;
         TRY(parse_advance(p));
@@ -213,7 +213,7 @@ static ats_status parse_macro(struct parser *p, int line, struct node **out) {
     struct token name = {0};
     TRY(parse_expect_name(p, &name));
     n->value = value_string(name.s, name.n);
-    n->op = template_symbol(p->t, name.s, name.n);
+    TRY(template_symbol(p->t, &name, &n->op));
     n->params = ARENA_NEW(&p->t->arena, struct params);
     TRY(parse_signature(p, n));
     return parse_function_body(p, "endmacro", n);

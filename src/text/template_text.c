@@ -102,6 +102,7 @@ ats_status text_replace(struct render *r, struct value s, struct value from, str
                         int64_t count, struct value *out) {
     struct buf *b = scratch_begin(r);
     size_t i = 0;
+    TRY(charge_scan(r, s.n));
     while (count != 0 && i <= s.n) {
         size_t at;
         if (from.n == 0) { /* before each character, and at the end */

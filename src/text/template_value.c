@@ -204,23 +204,25 @@ ats_status dict_add(struct render *r, struct dict *dict, struct value key, struc
     return ATS_OK;
 }
 
-struct value *dict_find_name(const struct dict *dict, const char *name, size_t n) {
-    for (size_t i = 0; i < dict->n; i++) {
+/* Long keys may differ in their last byte only. */
+ats_status dict_find_name(struct render *r, const struct dict *dict, const char *name, size_t n,
+                          struct value **out) {
+    size_t n_compared = 0;
+    *out = NULL;
+    for (size_t i = 0; i < dict->n && !*out; i++) {
         struct value key = dict->pairs[i].key;
-        if (key.kind == V_STRING && key.n == n && memcmp(key.s, name, n) == 0)
-            return &dict->pairs[i].value;
+        if (key.kind != V_STRING || key.n != n) continue;
+        n_compared++;
+        if (memcmp(key.s, name, n) == 0) *out = &dict->pairs[i].value;
     }
-    return NULL;
+    return charge(r, dict->n + n_compared * (n / 16));
 }
 
 ats_status dict_find(struct render *r, const struct dict *dict, struct value key,
                      struct value **out) {
+    if (key.kind == V_STRING) return dict_find_name(r, dict, key.s, key.n, out);
     *out = NULL;
     TRY(charge(r, dict->n));
-    if (key.kind == V_STRING) {
-        *out = dict_find_name(dict, key.s, key.n);
-        return ATS_OK;
-    }
     if (key.kind == V_LIST || key.kind == V_DICT)
         return fail(ATS_BAD_INPUT, "unhashable type: '%s'", type_name(key));
     for (size_t i = 0; i < dict->n && !*out; i++) {

@@ -174,7 +174,8 @@ MUST_CHECK ats_status dict_add(struct render *r, struct dict *dict, struct value
 /* *out NULL if there is no such key. */
 MUST_CHECK ats_status dict_find(struct render *r, const struct dict *dict, struct value key,
                                 struct value **out);
-struct value *dict_find_name(const struct dict *dict, const char *name, size_t n);
+MUST_CHECK ats_status dict_find_name(struct render *r, const struct dict *dict, const char *name,
+                                     size_t n, struct value **out);
 MUST_CHECK ats_status tuple2(struct render *r, struct value a, struct value b, struct value *out);
 MUST_CHECK ats_status iter_new(struct render *r, struct list *items, struct value *out);
 

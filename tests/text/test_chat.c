@@ -351,6 +351,18 @@ static void test_tools_take_the_tool_use_template(void **state) {
     chat_close(chat);
 }
 
+static void test_a_file_of_countless_templates_is_refused(void **state) {
+    (void)state;
+    struct chat *chat = NULL;
+    struct chat_source sources[17];
+    for (size_t i = 0; i < COUNT_OF(sources); i++)
+        sources[i] = (struct chat_source){"default", "x", 1};
+    TEST_STATUS(chat_open(sources, COUNT_OF(sources), NULL, NULL, &chat), ATS_BAD_INPUT);
+    TEST_ERROR_HAS("17 chat templates are too many");
+    TEST_OK(chat_open(sources, COUNT_OF(sources) - 1, NULL, NULL, &chat));
+    chat_close(chat);
+}
+
 static void take_log(void *user, enum log_level level, const char *text) {
     if (level == LOG_WARN) buf_add_str(user, text);
 }
@@ -423,6 +435,7 @@ int main(void) {
         cmocka_unit_test(test_developer_is_system_unless_the_template_knows_it),
         cmocka_unit_test(test_wrong_messages_are_named),
         cmocka_unit_test(test_options_reach_the_template),
+        cmocka_unit_test(test_a_file_of_countless_templates_is_refused),
         cmocka_unit_test(test_tools_take_the_tool_use_template),
         cmocka_unit_test(test_without_a_template_chatml_is_used_and_told),
         cmocka_unit_test(test_a_wrong_template_is_named_with_its_line),

@@ -339,6 +339,53 @@ static void test_limits_are_errors(void **state) {
                  (struct template_options){.max_steps = 1000000}, "too many steps");
 }
 
+/* Built of repeated pieces, each with its number where it has a %d. */
+static char *repeated(const char *begin, const char *piece, int n, const char *end) {
+    struct buf b = {0};
+    buf_add_str(&b, begin);
+    for (int i = 0; i < n; i++)
+        for (const char *s = piece; *s; s++) {
+            if (strncmp(s, "%d", 2) == 0)
+                buf_printf(&b, "%d", i), s++;
+            else
+                buf_add_char(&b, *s);
+        }
+    buf_add_str(&b, end);
+    return buf_take(&b);
+}
+
+/* What is looked through costs steps: names of a scope, keys of a dict, keywords of format. */
+static void test_searching_counts_as_steps(void **state) {
+    (void)state;
+    const struct template_options options = {.max_steps = 100000};
+    char *many = repeated("{% for i in [1] %}", "{% set a%d = 1 %}", 3000,
+                          "{% for j in range(2000) %}{{ x }}{% endfor %}{% endfor %}");
+    expect_limit(many, options, "too many steps");
+    free(many);
+    many = repeated("{% set s = 'a' * 100000 %}{% set d = {}  %}",
+                    "{% set _ = d.update({s ~ %d: 1}) %}", 10,
+                    "{% set k = s ~ 'z' %}{% for j in range(1000) %}{% if k in d %}{% endif %}"
+                    "{% endfor %}");
+    expect_limit(many, options, "too many steps");
+    free(many);
+    many = repeated("{% set d = {", "'k%d': 1, ", 1000, "} %}{{ ('{k999}' * 3000).format(**d) }}");
+    expect_limit(many, options, "too many steps");
+    free(many);
+}
+
+static void test_names_are_limited(void **state) {
+    (void)state;
+    struct template *t;
+    char *text = repeated("", "{{ a%d }}", TEMPLATE_MAX_NAMES, "");
+    TEST_OK(template_open(text, strlen(text), &t));
+    template_close(t);
+    free(text);
+    text = repeated("\n", "{{ a%d }}", TEMPLATE_MAX_NAMES + 1, "");
+    TEST_STATUS(template_open(text, strlen(text), &t), ATS_BAD_INPUT);
+    TEST_ERROR_HAS("line 2: more than 4096 different names");
+    free(text);
+}
+
 static void test_output_keeps_what_was_there(void **state) {
     (void)state;
     struct buf out = {0};
@@ -544,6 +591,8 @@ int main(void) {
         cmocka_unit_test(test_macros_take_varargs_and_kwargs),
         cmocka_unit_test(test_errors_name_line_and_construct),
         cmocka_unit_test(test_limits_are_errors),
+        cmocka_unit_test(test_searching_counts_as_steps),
+        cmocka_unit_test(test_names_are_limited),
         cmocka_unit_test(test_output_keeps_what_was_there),
         cmocka_unit_test(test_source_larger_than_the_limit_is_refused),
         cmocka_unit_test(test_deep_nesting_is_an_error_on_a_small_stack),
