@@ -12,14 +12,15 @@ static uint32_t merge_slot(int32_t left, int32_t right, uint32_t mask) {
     return (uint32_t)(key >> 32) & mask;
 }
 
-/* The slot of a pair, or the empty one where it would go. */
+/* The slot of a pair, or the empty one where it would go; NULL if that is too far. */
 static struct bpe_merge *find_merge(struct bpe_merge *merges, uint32_t mask, int32_t left,
                                     int32_t right) {
     uint32_t at = merge_slot(left, right, mask);
-    while (merges[at].merged >= 0 && (merges[at].left != left || merges[at].right != right)) {
-        at = (at + 1) & mask;
+    for (int i = 0; i <= VOCAB_MAX_SEARCH; i++, at = (at + 1) & mask) {
+        struct bpe_merge *m = &merges[at];
+        if (m->merged < 0 || (m->left == left && m->right == right)) return m;
     }
-    return &merges[at];
+    return NULL;
 }
 
 /* A merge read from the file: bytes of both sides, one after the other, in *buf. */
@@ -89,6 +90,10 @@ ats_status bpe_open_merges(const struct tokenizer_spec *spec, struct tokenizer *
         }
         last = merged;
         struct bpe_merge *slot = find_merge(t->merges, t->merge_mask, left, right);
+        if (!slot) {
+            free(m.bytes.data);
+            return fail(ATS_BAD_FILE, "merge %zu collides with %d others", i, VOCAB_MAX_SEARCH);
+        }
         if (slot->merged < 0) *slot = (struct bpe_merge){left, right, (uint32_t)i, merged};
     }
     free(m.bytes.data);
@@ -103,7 +108,7 @@ static void look_up(struct encoder *e, uint32_t i, size_t n) {
     if (s->next[i] >= n || s->id[i] < 0 || s->id[s->next[i]] < 0) return;
     const struct bpe_merge *m =
         find_merge(e->t->merges, e->t->merge_mask, s->id[i], s->id[s->next[i]]);
-    if (m->merged < 0) return;
+    if (!m || m->merged < 0) return;
     s->priority[i] = m->rank;
     s->merged[i] = m->merged;
     heap_push(&e->heap, (uint64_t)m->rank << 32 | i);

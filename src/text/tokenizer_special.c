@@ -1,9 +1,14 @@
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "text/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Every place of a text is compared with the start of a special token: one that is longer than any
+ * in use would make that quadratic. */
+#define MAX_SPECIAL_BYTES 256
 
 static bool is_special_type(enum token_type type) {
     return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED;
@@ -30,16 +35,22 @@ static bool same_piece(const struct vocab *v, int32_t a, int32_t b) {
 
 void special_open(struct special_set *set, const struct vocab *v) {
     *set = (struct special_set){0};
-    uint32_t n = 0, kept = 0;
+    uint32_t n = 0, n_long = 0, kept = 0;
     for (int32_t id = 0; id < v->n_tokens; id++)
         n += is_special_type(v->types[id]);
     set->ids = xmalloc((n + 1) * sizeof *set->ids);
     for (int32_t id = 0; id < v->n_tokens; id++) {
         struct text_span piece = vocab_piece(v, id);
         if (!is_special_type(v->types[id]) || piece.len == 0) continue;
+        if (piece.len > MAX_SPECIAL_BYTES) {
+            n_long++;
+            continue;
+        }
         /* one that is not whole characters would cut those of the text */
         if (utf8_valid(piece.data, piece.len)) set->ids[set->n++] = id;
     }
+    if (n_long > 0)
+        log_msg(LOG_WARN, "vocabulary: %u special tokens are too long to be looked for", n_long);
     struct sort_context context = {v};
     qsort_r(set->ids, set->n, sizeof *set->ids, compare_pieces, &context);
     for (uint32_t i = 0; i < set->n; i++) { /* of equal ones the first id stays */

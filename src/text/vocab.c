@@ -128,8 +128,8 @@ static bool slot_matches(const struct vocab *v, vocab_slot slot, uint64_t hash, 
 int32_t vocab_find(const struct vocab *v, const char *bytes, size_t n) {
     if (n == 0 || n > v->max_token_bytes) return -1;
     uint64_t hash = hash_bytes(bytes, n);
-    for (uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask; v->slots[at];
-         at = (at + 1) & v->slot_mask) {
+    uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
+    for (int i = 0; i <= VOCAB_MAX_SEARCH && v->slots[at]; i++, at = (at + 1) & v->slot_mask) {
         if (slot_matches(v, v->slots[at], hash, bytes, n)) {
             return (int32_t)((uint32_t)v->slots[at] - 1);
         }
@@ -137,17 +137,21 @@ int32_t vocab_find(const struct vocab *v, const char *bytes, size_t n) {
     return -1;
 }
 
-/* False when the bytes are there already: the first id keeps them. */
-static bool vocab_insert(struct vocab *v, int32_t id) {
+/* *twice when the bytes are there already: the first id keeps them. */
+static ats_status vocab_insert(struct vocab *v, int32_t id, bool *twice) {
     struct text_span piece = vocab_piece(v, id);
     uint64_t hash = hash_bytes(piece.data, piece.len);
     uint32_t at = (uint32_t)(hash >> 32) & v->slot_mask;
-    for (; v->slots[at]; at = (at + 1) & v->slot_mask) {
-        if (slot_matches(v, v->slots[at], hash, piece.data, piece.len)) return false;
+    *twice = false;
+    for (int i = 0; v->slots[at]; i++, at = (at + 1) & v->slot_mask) {
+        if (i == VOCAB_MAX_SEARCH)
+            return fail(ATS_BAD_FILE, "token %d collides with %d others", (int)id, i);
+        *twice = slot_matches(v, v->slots[at], hash, piece.data, piece.len);
+        if (*twice) return ATS_OK;
     }
     v->slots[at] = hash >> 32 << 32 | (uint32_t)(id + 1);
     v->max_token_bytes = max_size(v->max_token_bytes, piece.len);
-    return true;
+    return ATS_OK;
 }
 
 static ats_status check_spec(const struct tokenizer_spec *spec, size_t *n_bytes) {
@@ -241,8 +245,31 @@ static void fill_byte_ids(struct vocab *v) {
     }
 }
 
+/* Their bytes, types and slots. */
+static ats_status add_tokens(const struct tokenizer_spec *spec, struct vocab *v) {
+    size_t n_twice = 0;
+    int32_t first_twice = -1;
+    uint32_t at = 0;
+    v->offset[0] = 0;
+    for (size_t i = 0; i < spec->n_tokens; i++) {
+        enum token_type type = type_of(spec, i);
+        bool twice = false;
+        v->types[i] = (uint8_t)type;
+        at += (uint32_t)token_bytes(spec->model, type, spec->tokens[i], v->bytes + at);
+        v->offset[i + 1] = at;
+        if (is_text_type(type) && at > v->offset[i]) TRY(vocab_insert(v, (int32_t)i, &twice));
+        if (twice && n_twice++ == 0) first_twice = (int32_t)i;
+    }
+    if (n_twice > 0) {
+        log_msg(LOG_WARN, "vocabulary: %zu tokens have the text of an earlier one (first: %d)",
+                n_twice, (int)first_twice);
+    }
+    v->has_twins = n_twice > 0;
+    return ATS_OK;
+}
+
 ats_status vocab_open(const struct tokenizer_spec *spec, struct vocab *v) {
-    size_t n_bytes = 0, n = spec->n_tokens, n_slots = 16, n_twice = 0;
+    size_t n_bytes = 0, n = spec->n_tokens, n_slots = 16;
     *v = (struct vocab){0};
     TRY(check_spec(spec, &n_bytes));
     while (n_slots < n + n / 2)
@@ -258,24 +285,12 @@ ats_status vocab_open(const struct tokenizer_spec *spec, struct vocab *v) {
         v->scores = xmalloc(n * sizeof *v->scores);
         memcpy(v->scores, spec->scores, n * sizeof *v->scores);
     }
-    int32_t first_twice = -1;
-    uint32_t at = 0;
-    v->offset[0] = 0;
-    for (size_t i = 0; i < n; i++) {
-        enum token_type type = type_of(spec, i);
-        v->types[i] = (uint8_t)type;
-        at += (uint32_t)token_bytes(spec->model, type, spec->tokens[i], v->bytes + at);
-        v->offset[i + 1] = at;
-        bool is_text = is_text_type(type) && at > v->offset[i];
-        if (is_text && !vocab_insert(v, (int32_t)i) && n_twice++ == 0) first_twice = (int32_t)i;
-    }
-    if (n_twice > 0) {
-        log_msg(LOG_WARN, "vocabulary: %zu tokens have the text of an earlier one (first: %d)",
-                n_twice, (int)first_twice);
-    }
-    v->has_twins = n_twice > 0;
-    fill_byte_ids(v);
-    return ATS_OK;
+    ats_status status = add_tokens(spec, v);
+    if (status == ATS_OK)
+        fill_byte_ids(v);
+    else
+        vocab_close(v);
+    return status;
 }
 
 void vocab_close(struct vocab *v) {

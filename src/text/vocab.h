@@ -7,6 +7,11 @@
 
 #include "text/tokenizer.h"
 
+/* Slots of a hash table of tokens or merges that are searched at most. Tables are two thirds full
+ * at most, where hardly a search passes a hundred; a file that needs more was made to cost
+ * quadratic time, and is refused. */
+enum { VOCAB_MAX_SEARCH = 512 };
+
 /* A hash table slot: 32 bits of hash above, id + 1 below; 0 is empty. */
 typedef uint64_t vocab_slot;
 

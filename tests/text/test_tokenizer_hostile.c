@@ -293,6 +293,77 @@ static void of_equal_merges_the_first_counts(void **state) {
     maker_free(&m);
 }
 
+/* Two blocks of 8 bytes of which the first differs in its highest bit, the second so as to make up
+ * for it: any choice among ten such pairs has the same hash. */
+static void tokens_made_to_collide_are_refused(void **state) {
+    (void)state;
+    struct maker m;
+    make_bpe(&m, "gpt-2");
+    for (unsigned i = 0; i < 540; i++) {
+        char text[161];
+        memset(text, 'a', 160);
+        text[160] = 0;
+        for (int pair = 0; pair < 10; pair++) {
+            if (!(i >> pair & 1)) continue;
+            text[16 * pair + 7] = (char)('a' | 0x80);
+            text[16 * pair + 8 + 3] = (char)('a' | 0x80);
+            text[16 * pair + 8 + 7] = (char)('a' | 0x80);
+        }
+        add_token(&m, text, TOKEN_NORMAL, 0);
+    }
+    refused(&m, ATS_BAD_FILE, "collides with 512 others");
+    maker_free(&m);
+}
+
+/* The table's own function, for 1024 slots. */
+static uint32_t slot_of_merge(uint32_t left, uint32_t right) {
+    uint64_t key = (uint64_t)left << 32 | right;
+    key = (key ^ key >> 29) * 0x9E3779B97F4A7C15u;
+    return (uint32_t)(key >> 32) & 1023;
+}
+
+static void merges_made_to_collide_are_refused(void **state) {
+    (void)state;
+    struct maker m;
+    make_bpe(&m, "gpt-2");
+    for (uint32_t pair = 0; pair < 65536 && m.spec.n_merges < 540; pair++) {
+        uint32_t left = pair >> 8, right = pair & 255;
+        if (slot_of_merge(left, right) >= 12) continue;
+        char token[16], merge[16];
+        snprintf(token, sizeof token, "%s%s", m.tokens[left].data, m.tokens[right].data);
+        snprintf(merge, sizeof merge, "%s %s", m.tokens[left].data, m.tokens[right].data);
+        add_token(&m, token, TOKEN_NORMAL, 0);
+        add_merge(&m, merge);
+    }
+    assert_int_equal(m.spec.n_merges, 540);
+    refused(&m, ATS_BAD_FILE, "collides with 512 others");
+    maker_free(&m);
+}
+
+static void special_tokens_beyond_reason_are_not_looked_for(void **state) {
+    (void)state;
+    struct maker m;
+    char text[258];
+    make_bpe(&m, "gpt-2");
+    memset(text, '<', sizeof text);
+    text[256] = 0;
+    int32_t id = add_token(&m, text, TOKEN_CONTROL, 0);
+    text[256] = '<', text[257] = 0;
+    add_token(&m, text, TOKEN_CONTROL, 0);
+    n_warnings = 0;
+    log_set(count_warning, NULL, LOG_WARN);
+    struct tokenizer *t = open_it(&m);
+    log_set(NULL, NULL, LOG_WARN);
+    assert_int_equal(n_warnings, 1);
+    struct token_list got = {0};
+    TEST_OK(tokenizer_encode(t, text, 257, ENCODE_PARSE_SPECIAL, &got));
+    assert_int_equal(got.n, 2); /* the shorter one, and a '<' */
+    assert_int_equal(got.ids[0], id);
+    token_list_free(&got);
+    tokenizer_close(t);
+    maker_free(&m);
+}
+
 static void control_tokens_never_come_from_plain_text(void **state) {
     (void)state;
     struct maker m;
@@ -656,6 +727,9 @@ int main(void) {
         cmocka_unit_test(of_equal_tokens_the_first_id_wins_with_a_warning),
         cmocka_unit_test(merges_that_name_no_tokens_are_left_out),
         cmocka_unit_test(of_equal_merges_the_first_counts),
+        cmocka_unit_test(tokens_made_to_collide_are_refused),
+        cmocka_unit_test(merges_made_to_collide_are_refused),
+        cmocka_unit_test(special_tokens_beyond_reason_are_not_looked_for),
         cmocka_unit_test(control_tokens_never_come_from_plain_text),
         cmocka_unit_test(a_known_end_token_is_control_whatever_the_file_says),
         cmocka_unit_test(of_special_tokens_the_leftmost_and_longest_wins),
