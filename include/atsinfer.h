@@ -126,7 +126,7 @@ typedef struct ats_options {
     bool force;         /* go on where a guess is possible: unknown pre-tokenizer */
     bool metadata_only; /* vocabulary and facts only: no weights, no sessions */
     const char *trace;  /* file that all rounds are written to as a trace for Chrome or Perfetto,
-                           created or emptied; NULL: none */
+                           created or emptied (not a file of another kind); NULL: none */
     ats_progress_fn *progress;
     void *progress_user;
 } ats_options;

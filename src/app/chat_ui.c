@@ -133,7 +133,8 @@ static void do_save(struct chat *c, const char *argument) {
     json_object_set_new(o, "model", json_string_replaced(app->model, strlen(app->model)));
     json_object_set(o, "messages", c->messages);
     char *text = json_print(o, true);
-    ats_status status = file_write(argument, text, strlen(text));
+    ats_status status = file_check_output(argument, "{");
+    if (status == ATS_OK) status = file_write(argument, text, strlen(text));
     if (status == ATS_OK)
         app_note(app, "saved in %s", argument);
     else

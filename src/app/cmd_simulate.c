@@ -1,8 +1,7 @@
 /* A model on a described machine, from the JSON of ats_simulate() (atsinfer.h). */
 #include "app/cmd.h"
+#include "base/file.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,12 +206,11 @@ MUST_CHECK static ats_status write_trace(const char *path, json_t *o) {
     json_object_set(trace, "traceEvents", json_object_get(o, "trace"));
     json_object_del(o, "trace");
     char *text = json_print(trace, false);
-    FILE *file = fopen(path, "w");
-    bool written = file && fputs(text, file) >= 0;
-    if (file && fclose(file) != 0) written = false;
+    ats_status status = file_check_output(path, "{");
+    if (status == ATS_OK) status = file_write(path, text, strlen(text));
     free(text);
     json_decref(trace);
-    return written ? ATS_OK : fail(ATS_IO, "cannot write %s: %s", path, strerror(errno));
+    return status;
 }
 
 static int print(struct app *app, json_t *o) {

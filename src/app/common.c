@@ -214,6 +214,11 @@ static bool on_load_progress(void *user, const char *what, uint64_t done, uint64
     return !interrupt_pending();
 }
 
+static bool on_cancel(void *user) {
+    (void)user;
+    return interrupt_pending();
+}
+
 ats_status app_check_rules(const struct app *app) {
     if (!flag_on(&app->flags, FLAG_CPU_MOE) || !flag_given(&app->flags, FLAG_N_CPU_MOE))
         return ATS_OK;
@@ -221,14 +226,17 @@ ats_status app_check_rules(const struct app *app) {
 }
 
 ats_status app_engine_open(struct app *app, ats_options *options, ats_engine **out) {
+    const char *path = flag_text(&app->flags, FLAG_SAVE_PLAN);
     interrupt_install();
     TRY(app_check_rules(app));
+    if (path) TRY(file_check_output(path, "{"));
     options->progress = on_load_progress;
     options->progress_user = app;
     ats_status status = ats_engine_open(options, out);
     term_bar_clear(&app->term);
-    const char *path = flag_text(&app->flags, FLAG_SAVE_PLAN);
-    if (status != ATS_OK || !path) return status;
+    if (status != ATS_OK) return status;
+    ats_engine_set_cancel(*out, on_cancel, NULL);
+    if (!path) return ATS_OK;
     char *plan = ats_engine_plan(*out);
     if (plan) status = file_write(path, plan, strlen(plan));
     ats_free(plan);

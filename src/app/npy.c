@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ MUST_CHECK static ats_status write_header(struct npy_writer *w, uint64_t n_rows,
 
 ats_status npy_open(const char *path, uint64_t n_rows, uint64_t n_cols, struct npy_writer *w) {
     *w = (struct npy_writer){0};
+    TRY(file_check_output(path, "\x93NUMPY"));
     struct stat st;
     bool exists = stat(path, &st) == 0;
     if (exists && S_ISDIR(st.st_mode)) return fail(ATS_IO, "%s is a directory", path);

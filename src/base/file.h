@@ -30,6 +30,9 @@ MUST_CHECK ats_status file_read_stdin(size_t max_bytes, char **data, size_t *n_b
 /* Writes to a temporary beside path, then renames: never a half file. */
 MUST_CHECK ats_status file_write(const char *path, const void *data, size_t n_bytes);
 bool file_exists(const char *path);
+/* BAD_ARGUMENT if there is a file at path that does not begin with `start`, as all do that may be
+ * written over there: a slip in an argument must not cost a model. */
+MUST_CHECK ats_status file_check_output(const char *path, const char *start);
 
 /* A file that is written piece by piece and is whole after each: the last bytes of a piece may be
  * an end that the next piece takes the place of. */

@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/cgroup.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -222,6 +223,17 @@ void file_pieces_close(struct file_pieces *f) {
 
 bool file_exists(const char *path) {
     return access(path, F_OK) == 0;
+}
+
+ats_status file_check_output(const char *path, const char *start) {
+    char found[16];
+    struct stat st;
+    size_t n = strlen(start);
+    REQUIRE(n < sizeof found);
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return ATS_OK; /* writing tells more */
+    if (!small_file_read(path, found, n + 1) || strncmp(found, start, n) == 0) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "%s is there already and is something else: it is not replaced",
+                path);
 }
 
 /* mkdir -p; new directories are private, as XDG asks. */

@@ -90,6 +90,7 @@ static ats_status flush(struct trace *t) {
 ats_status trace_open(const char *path, struct trace **out) {
     *out = NULL;
     struct file_pieces file;
+    TRY(file_check_output(path, "{"));
     TRY(file_pieces_open(path, &file));
     struct trace *t = xcalloc(1, sizeof *t);
     t->file = file;

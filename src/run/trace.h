@@ -11,7 +11,8 @@
 
 struct trace;
 
-/* path: created or emptied. *out owned. Errors: IO. */
+/* path: created, or emptied if it is a trace or other JSON. *out owned. Errors: IO, BAD_ARGUMENT.
+ */
 MUST_CHECK ats_status trace_open(const char *path, struct trace **out);
 void trace_close(struct trace *t); /* accepts NULL */
 /* Rounds to come are of these programs, which live until the next call. devices: (n_devices of

@@ -2,7 +2,10 @@
 #include "fake_engine.h"
 #include "spawn.h"
 
+#include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct spawned s; /* of the last program */
 
@@ -274,14 +277,23 @@ static void simulate_tells_speeds_and_limits(void **state) {
     assert_has(&s.out, "512.0 MiB on the GPU, 3 of 5 items whole, 1 of 2 blocks divided");
     assert_lacks(&s.out, "\x1b");
     char trace[600];
-    tmp_file(trace, sizeof trace, "trace", "");
+    tmp_file(trace, sizeof trace, "trace", "{}");
+    struct stat before;
+    int fd = open(trace, O_RDONLY);
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--json", "--trace", trace);
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_int_equal(before.st_nlink, 0); /* replaced when it was whole */
+    close(fd);
     json_t *o = spawned_answer(&s, "simulate"), *written = test_json_read(trace);
     assert_null(json_object_get(o, "trace"));
     assert_int_equal(json_array_size(test_json_get(written, "traceEvents")), 1);
     json_decref(o), json_decref(written);
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--trace", "/no/such/dir/t");
-    assert_has(&s.err, "cannot write /no/such/dir/t");
+    assert_has(&s.err, "cannot create /no/such/dir/t");
+    tmp_file(trace, sizeof trace, "model", "GGUF");
+    SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--trace", trace);
+    assert_int_equal(s.code, 2);
+    assert_has(&s.err, "is something else: it is not replaced");
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--ablation");
     assert_has(&s.out, "slots, chunks of 512 tokens\n");
     assert_has(&s.out, "base                 8.25       50%       1.50       2.00 ms        7\n");

@@ -49,6 +49,17 @@ static void the_header_is_of_version_one_and_aligned(void **state) {
     free(data);
 }
 
+static void another_kind_of_file_is_not_replaced(void **state) {
+    (void)state;
+    char path[600];
+    struct npy_writer w;
+    test_tmp_path(path, sizeof path, "model.gguf");
+    TEST_OK(file_write(path, "GGUF", 4));
+    TEST_STATUS(npy_open(path, 1, 1, &w), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("model.gguf is there already and is something else");
+    write_rows("/dev/null", 1, 1);
+}
+
 static int n_parts(const char *path) {
     char dir[600];
     snprintf(dir, sizeof dir, "%s", path);
@@ -113,6 +124,7 @@ static void a_folder_that_is_not_there_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_reads_back),
+        cmocka_unit_test(another_kind_of_file_is_not_replaced),
         cmocka_unit_test(the_header_is_of_version_one_and_aligned),
         cmocka_unit_test(an_abandoned_file_leaves_nothing_and_the_old_one_in_place),
         cmocka_unit_test(a_device_is_written_to_and_not_replaced),

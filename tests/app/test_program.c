@@ -103,6 +103,10 @@ static void rules_of_a_plan_reach_the_library(void **state) {
     TEST_OK(file_read(path, 1000, &text, &n));
     assert_string_equal(text, "all 7 300 a=cpu b{1,2}=gpu");
     free(text);
+    SPAWN(&s, NULL, "plan", "-m", "x.gguf", "--save-plan", path); /* the stand-in's are no JSON */
+    assert_int_equal(s.code, 2);
+    assert_has(&s.err, "is something else: it is not replaced");
+    unlink(path);
     SPAWN(&s, NULL, "plan", "-m", "x.gguf", "-cmoe", "--save-plan", path);
     TEST_OK(file_read(path, 1000, &text, &n));
     assert_string_equal(text, "- -1 0");

@@ -171,6 +171,23 @@ static void a_write_that_fails_keeps_the_old_file(void **state) {
     TEST_ERROR_HAS("/dev/full: No space");
 }
 
+static void only_a_file_of_the_same_kind_may_be_written_over(void **state) {
+    (void)state;
+    char path[512];
+    test_tmp_path(path, sizeof path, "output");
+    TEST_OK(file_check_output(path, "{"));
+    TEST_OK(file_write(path, "", 0));
+    TEST_OK(file_check_output(path, "{"));
+    TEST_OK(file_write(path, "{\"a\": 1}", 8));
+    TEST_OK(file_check_output(path, "{"));
+    TEST_STATUS(file_check_output(path, "\x93NUMPY"), ATS_BAD_ARGUMENT);
+    TEST_OK(file_write(path, "GGUF", 4));
+    TEST_STATUS(file_check_output(path, "{"), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("output is there already and is something else");
+    TEST_OK(file_check_output("/dev/null", "{"));
+    TEST_OK(file_check_output("/", "{")); /* refused by who writes */
+}
+
 static void directories_follow_xdg(void **state) {
     (void)state;
     char base[512], want[1024], *path;
@@ -216,6 +233,7 @@ int main(void) {
         cmocka_unit_test(standard_input_is_read_to_its_end),
         cmocka_unit_test(writing_replaces_the_file_and_leaves_no_other),
         cmocka_unit_test(a_write_that_fails_keeps_the_old_file),
+        cmocka_unit_test(only_a_file_of_the_same_kind_may_be_written_over),
         cmocka_unit_test(directories_follow_xdg),
     };
     return cmocka_run_group_tests_name("base/file", tests, NULL, NULL);

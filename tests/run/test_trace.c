@@ -215,6 +215,25 @@ static void a_file_that_cannot_be_written_is_an_error(void **state) {
     }
 }
 
+/* `--trace model.gguf`, say. */
+static void a_file_of_another_kind_is_not_emptied(void **state) {
+    (void)state;
+    char model[512], path[512];
+    if (!test_shared_path(model, sizeof model, "models/llama/llama-f16.gguf")) skip();
+    test_tmp_path(path, sizeof path, "other.gguf");
+    TEST_OK(file_write(path, "GGUF", 4));
+    ats_options options = agree_options(model);
+    options.trace = path;
+    ats_engine *e;
+    assert_int_equal(ats_engine_open(&options, &e), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("other.gguf is there already and is something else");
+    char *data;
+    size_t n;
+    TEST_OK(file_read(path, 100, &data, &n));
+    assert_string_equal(data, "GGUF");
+    free(data);
+}
+
 /* What is not asked for is not measured. */
 static void rounds_are_not_measured_unasked(void **state) {
     (void)state;
@@ -254,6 +273,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_are_whole_and_agree_with_the_metrics),
         cmocka_unit_test(a_file_that_cannot_be_written_is_an_error),
+        cmocka_unit_test(a_file_of_another_kind_is_not_emptied),
         cmocka_unit_test(rounds_are_not_measured_unasked),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
