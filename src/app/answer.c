@@ -106,11 +106,6 @@ MUST_CHECK static ats_status read_sampling(struct talker *t) {
 
 /* ----------------------------------------------------------------------------------------- open */
 
-static bool on_cancel(void *user) {
-    (void)user;
-    return interrupt_pending();
-}
-
 /* Variables of the template; what is given by name wins. */
 MUST_CHECK static ats_status read_template_variables(struct talker *t) {
     const struct flags *f = &t->app->flags;
@@ -161,7 +156,6 @@ ats_status talker_open(struct app *app, struct talker *t) {
     app_engine_options(app, &options);
     TRY(app_engine_open(app, &options, &t->engine));
     ats_engine_info(t->engine, &t->info);
-    ats_engine_set_cancel(t->engine, on_cancel, NULL);
     if (!flag_on(f, FLAG_NO_TEMPLATE)) choose_style(t);
     TRY(ats_session_open(t->engine, &t->session));
     TRY(read_sampling(t));

@@ -31,11 +31,6 @@ struct bench {
     bool from_text;
 };
 
-static bool on_cancel(void *user) {
-    (void)user;
-    return interrupt_pending();
-}
-
 /* ---------------------------------------------------------------------------------------- tests */
 
 static void add_test(struct bench *b, int n_prompt, int n_gen, int n_depth) {
@@ -120,7 +115,6 @@ MUST_CHECK static ats_status config_open(struct bench *b, const struct bench_con
     o.kv_v = (ats_kv_type)c->type_v;
     TRY(app_engine_open(b->app, &o, &b->engine));
     ats_engine_info(b->engine, &b->info);
-    ats_engine_set_cancel(b->engine, on_cancel, NULL);
     TRY(ats_session_open(b->engine, &b->session));
     if (b->info.n_ctx < b->n_ctx)
         return fail(ATS_BAD_ARGUMENT, "a test needs a context of %d tokens, the model allows %d",

@@ -20,11 +20,6 @@ struct logits {
     ats_run *runs; /* (n_seqs) */
 };
 
-static bool on_cancel(void *user) {
-    (void)user;
-    return interrupt_pending();
-}
-
 /* The ids are read before the weights, so that a wrong file is told at once; their range is known
  * from the vocabulary only after. */
 MUST_CHECK static ats_status logits_open(struct app *app, const char *name, const char *text,
@@ -39,7 +34,6 @@ MUST_CHECK static ats_status logits_open(struct app *app, const char *name, cons
     options.n_rows = (int)l->n_chunk * l->n_seqs;
     TRY(app_engine_open(app, &options, &l->engine));
     ats_engine_info(l->engine, &l->info);
-    ats_engine_set_cancel(l->engine, on_cancel, NULL);
     free(l->ids);
     l->ids = NULL;
     TRY(app_parse_ids(name, text, n_text, l->info.n_vocab, &l->ids, &l->n_ids));

@@ -27,11 +27,6 @@ struct ppl {
     uint64_t started_ns;
 };
 
-static bool on_cancel(void *user) {
-    (void)user;
-    return interrupt_pending();
-}
-
 MUST_CHECK static ats_status ppl_open(struct app *app, const char *text, size_t n_text,
                                       struct ppl *p) {
     ats_options options;
@@ -40,7 +35,6 @@ MUST_CHECK static ats_status ppl_open(struct app *app, const char *text, size_t 
     options.n_rows = N_ROWS;
     TRY(app_engine_open(app, &options, &p->engine));
     ats_engine_info(p->engine, &p->info);
-    ats_engine_set_cancel(p->engine, on_cancel, NULL);
     TRY(ats_session_open(p->engine, &p->session));
     TRY(ats_tokenize(p->engine, text, n_text, ATS_TOKENIZE_SPECIAL, &p->ids, &p->n_ids));
     if (p->info.n_ctx < p->n_ctx)

@@ -59,7 +59,7 @@ void app_engine_options(struct app *app, ats_options *options);
 int app_batch(const struct flags *f, int n_batch, enum flag_id ubatch);
 /* BAD_ARGUMENT if flags that give homes exclude each other. */
 MUST_CHECK ats_status app_check_rules(const struct app *app);
-/* Opens with a progress bar; Ctrl-C cancels, and is caught from here on. */
+/* Opens with a progress bar; Ctrl-C cancels that and evaluations, and is caught from here on. */
 MUST_CHECK ats_status app_engine_open(struct app *app, ats_options *options, ats_engine **out);
 /* For tokenize: no weights. */
 MUST_CHECK ats_status app_vocabulary_open(struct app *app, ats_engine **out);

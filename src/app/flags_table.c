@@ -455,7 +455,7 @@ const struct flag flag_table[N_FLAGS] = {
                        .help = "DRY: growth with each further token (default: 1.75)"},
     [FLAG_DRY_ALLOWED_LENGTH] = {.names = {"--dry-allowed-length"}, .value = "N",
                                  .kind = FLAG_INTEGER, .group = GROUP_SAMPLING, .commands = RUN,
-                                 .min = 0, .max = CTX_MAX,
+                                 .min = 1, .max = CTX_MAX,
                                  .help = "DRY: repeats up to this length cost nothing (default: "
                                          "2)"},
     [FLAG_DRY_PENALTY_LAST_N] = {.names = {"--dry-penalty-last-n"}, .value = "N",
@@ -481,7 +481,7 @@ const struct flag flag_table[N_FLAGS] = {
                            .group = GROUP_SAMPLING, .commands = RUN, .min = 0, .max = 100,
                            .help = "Mirostat: the surprise aimed at, tau (default: 5)"},
     [FLAG_MIROSTAT_LR] = {.names = {"--mirostat-lr"}, .value = "X", .kind = FLAG_REAL,
-                          .group = GROUP_SAMPLING, .commands = RUN, .min = 0, .max = 10,
+                          .group = GROUP_SAMPLING, .commands = RUN, .min = 0, .max = 1,
                           .help = "Mirostat: the learning rate, eta (default: 0.1)"},
     [FLAG_LOGIT_BIAS] = {.names = {"-l", "--logit-bias"}, .value = "ID+BIAS", .kind = FLAG_TEXTS,
                          .group = GROUP_SAMPLING, .commands = RUN,

@@ -31,9 +31,6 @@ ALWAYS_INLINE int64_t min_i64(int64_t a, int64_t b) {
 ALWAYS_INLINE int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
-ALWAYS_INLINE uint64_t min_u64(uint64_t a, uint64_t b) {
-    return a < b ? a : b;
-}
 ALWAYS_INLINE uint64_t max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }

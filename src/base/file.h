@@ -19,8 +19,7 @@ MUST_CHECK ats_status file_map_open(const char *path, struct file_map *out);
 void file_map_close(struct file_map *map); /* accepts a zeroed one */
 /* Fails if the file has become shorter than the map. */
 MUST_CHECK ats_status file_map_check(const struct file_map *map);
-/* Hints, may be ignored: will be read soon / is not needed for now (drops it from this process). */
-void file_map_willneed(const struct file_map *map, uint64_t offset, uint64_t bytes);
+/* A hint, may be ignored: it is not needed for now (drops it from this process). */
 void file_map_dontneed(const struct file_map *map, uint64_t offset, uint64_t bytes);
 
 /* Whole file into memory; refuses more than max_bytes. *data owned (free), NUL added after it. */

@@ -68,23 +68,14 @@ ats_status file_map_check(const struct file_map *map) {
     return ATS_OK;
 }
 
-/* Page-aligned part of a range of the map: outwards or inwards. */
-static void advise(const struct file_map *map, uint64_t offset, uint64_t bytes, int advice) {
+/* Whole pages only. */
+void file_map_dontneed(const struct file_map *map, uint64_t offset, uint64_t bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
     if (!map->data || !add_u64(offset, bytes, &end)) return;
-    if (end > map->size_bytes) end = map->size_bytes;
-    uint64_t begin =
-        advice == MADV_DONTNEED ? (offset + page - 1) / page * page : offset / page * page;
-    if (advice == MADV_DONTNEED && end < map->size_bytes) end = end / page * page;
-    if (begin < end) madvise((void *)(uintptr_t)(map->data + begin), (size_t)(end - begin), advice);
-}
-
-void file_map_willneed(const struct file_map *map, uint64_t offset, uint64_t bytes) {
-    advise(map, offset, bytes, MADV_WILLNEED);
-}
-
-void file_map_dontneed(const struct file_map *map, uint64_t offset, uint64_t bytes) {
-    advise(map, offset, bytes, MADV_DONTNEED);
+    uint64_t begin = (offset + page - 1) / page * page;
+    end = end < map->size_bytes ? end / page * page : map->size_bytes;
+    if (begin < end)
+        madvise((void *)(uintptr_t)(map->data + begin), (size_t)(end - begin), MADV_DONTNEED);
 }
 
 /* To the end of fd; size_hint saves copies. Takes no ownership of fd. */

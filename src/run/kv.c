@@ -82,10 +82,6 @@ int kv_n_classes(const struct kv *kv) {
     return kv->n_classes;
 }
 
-int kv_n_ctx(const struct kv *kv) {
-    return kv->n_ctx;
-}
-
 int kv_free_pages(const struct kv *kv, int class_index) {
     REQUIRE(class_index >= 0 && class_index < kv->n_classes);
     return kv->pools[class_index].n_free;

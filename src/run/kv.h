@@ -59,7 +59,6 @@ MUST_CHECK ats_status kv_open(const struct kv_class *classes, int n_classes, int
 void kv_close(struct kv *kv);
 
 int kv_n_classes(const struct kv *kv);
-int kv_n_ctx(const struct kv *kv);
 int kv_free_pages(const struct kv *kv, int class_index);
 /* How many sequences hold the page; 0: it is free. */
 int kv_page_refs(const struct kv *kv, int class_index, int32_t page);

@@ -343,10 +343,6 @@ bool tokenizer_adds_bos(const struct tokenizer *t) {
     return t->add_bos;
 }
 
-bool tokenizer_adds_eos(const struct tokenizer *t) {
-    return t->add_eos;
-}
-
 bool tokenizer_adds_space_prefix(const struct tokenizer *t) {
     return t->add_space_prefix;
 }

@@ -125,7 +125,6 @@ enum tokenizer_model tokenizer_kind(const struct tokenizer *t);
 /* "llama-bpe", ... : the pre-tokenizer's name in use (of the file, or "default"); SPM: "spm". */
 const char *tokenizer_pre_name(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
-bool tokenizer_adds_eos(const struct tokenizer *t);
 bool tokenizer_adds_space_prefix(const struct tokenizer *t);
 
 /*

@@ -19,7 +19,6 @@ static void a_map_shows_the_whole_file(void **state) {
     assert_int_equal(map.size_bytes, 100001);
     assert_memory_equal(map.data, data, 100001);
     assert_string_equal(map.path, path);
-    file_map_willneed(&map, 1, 99999999);
     file_map_dontneed(&map, 5000, 60000);
     file_map_dontneed(&map, 0, UINT64_MAX);
     file_map_dontneed(&map, 3, UINT64_MAX);
@@ -38,7 +37,7 @@ static void an_empty_file_maps_to_nothing(void **state) {
     TEST_OK(file_map_open(path, &map));
     assert_null(map.data);
     assert_int_equal(map.size_bytes, 0);
-    file_map_willneed(&map, 0, 10);
+    file_map_dontneed(&map, 0, 10);
     file_map_close(&map);
     struct file_map none = {0};
     file_map_close(&none);
