@@ -50,7 +50,8 @@ static const struct pretok_rule RULES[] = {
     {"pixtral", PRETOK_LLAMA3, true, true},
     {"midm-2.0", PRETOK_LLAMA3, true, true},
     {"lfm2", PRETOK_LLAMA3, true, true},
-    {"glm4", PRETOK_LLAMA3, false, false},
+    {"glm4", PRETOK_LLAMA3, true, false},
+    {"glm5", PRETOK_LLAMA3, true, false},
     {"chatglm-bpe", PRETOK_LLAMA3, false, false},
     {"dbrx", PRETOK_LLAMA3, false, false},
     {"smaug-bpe", PRETOK_LLAMA3, false, false},
@@ -70,6 +71,9 @@ static const struct pretok_rule RULES[] = {
     {"talkie", PRETOK_GPT4O, false, false},
     {"minimax-m2", PRETOK_GPT4O, false, false},
     {"tekken", PRETOK_TEKKEN, true, true},
+    {"deepseek-coder", PRETOK_DEEPSEEK_CODER, false, false},
+    {"seed-coder", PRETOK_SEED_CODER, false, false},
+    {"minicpm5", PRETOK_MINICPM5, true, false},
     {"deepseek-v3", PRETOK_DEEPSEEK3, false, false},
     {"hunyuan-dense", PRETOK_DEEPSEEK3, false, false},
     {"joyai-llm", PRETOK_DEEPSEEK3, false, false},
@@ -195,11 +199,12 @@ static size_t match_gpt2(const struct pretok *p, size_t at, size_t end) {
 }
 
 /*
- * (?i:'s|...)|[^\r\n\p{L}\p{N}]?W+|\p{N}{1,D}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
- * where W is the set `word` (which the fourth part leaves out too) and D is max_digits.
+ * (?i:'s|...)|[^\r\n\p{L}\p{N}]?W+|\p{N}{1,D}| ?[^\s\p{L}\p{N}]+T*|\s*[\r\n]+|\s+(?!\S)|\s+
+ * where W is the set `word` (which the fourth part leaves out too), D is max_digits and T is the
+ * set `tail`: newlines or nothing.
  */
 static size_t match_words(const struct pretok *p, size_t at, size_t end, unsigned word,
-                          size_t max_digits) {
+                          size_t max_digits, unsigned tail) {
     size_t e = match_contraction(p, at, end, true);
     if (e > at) return e;
     if (p->class[at] & word) return run_of(p, at, end, word);
@@ -209,20 +214,24 @@ static size_t match_words(const struct pretok *p, size_t at, size_t end, unsigne
     }
     size_t s = at + (p->cp[at] == ' ');
     e = run_not_of(p, s, end, CLASS_SPACE | CLASS_LETTER | CLASS_NUMBER | word);
-    if (e > s) return run_of(p, e, end, CLASS_NEWLINE);
+    if (e > s) return run_of(p, e, end, tail);
     return match_lines(p, at, end);
 }
 
 static size_t match_llama3(const struct pretok *p, size_t at, size_t end) {
-    return match_words(p, at, end, CLASS_LETTER, 3);
+    return match_words(p, at, end, CLASS_LETTER, 3, CLASS_NEWLINE);
 }
 
 static size_t match_qwen2(const struct pretok *p, size_t at, size_t end) {
-    return match_words(p, at, end, CLASS_LETTER, 1);
+    return match_words(p, at, end, CLASS_LETTER, 1, CLASS_NEWLINE);
 }
 
 static size_t match_qwen35(const struct pretok *p, size_t at, size_t end) {
-    return match_words(p, at, end, CLASS_LETTER | CLASS_MARK, 1);
+    return match_words(p, at, end, CLASS_LETTER | CLASS_MARK, 1, CLASS_NEWLINE);
+}
+
+static size_t match_seed_coder(const struct pretok *p, size_t at, size_t end) {
+    return match_words(p, at, end, CLASS_LETTER, 1, 0);
 }
 
 /* UPPER*LOWER+ : where UPPER* took too much, the last character that is in both sets goes back. */
@@ -308,6 +317,34 @@ static size_t match_han_kana(const struct pretok *p, size_t at, size_t end) {
     return at;
 }
 
+/* [\r\n] */
+static size_t match_newline(const struct pretok *p, size_t at, size_t end) {
+    return is_at(p, at, end, CLASS_NEWLINE) ? at + 1 : at;
+}
+
+/* \s? and a run of the classes */
+static size_t match_after_space(const struct pretok *p, size_t at, size_t end, unsigned classes) {
+    size_t s = at + is_at(p, at, end, CLASS_SPACE);
+    return is_at(p, s, end, classes) ? run_of(p, s, end, classes) : at;
+}
+
+static size_t match_spaced_letters(const struct pretok *p, size_t at, size_t end) {
+    return match_after_space(p, at, end, CLASS_LETTER);
+}
+
+static size_t match_spaced_punct(const struct pretok *p, size_t at, size_t end) {
+    return match_after_space(p, at, end, CLASS_PUNCT);
+}
+
+/* [U+0800-U+9FA5 U+AC00-U+D7FF]+ : what deepseek-coder takes for Chinese, Japanese and Korean */
+static size_t match_east(const struct pretok *p, size_t at, size_t end) {
+    while (at < end && ((p->cp[at] >= 0x800 && p->cp[at] <= 0x9FA5) ||
+                        (p->cp[at] >= 0xAC00 && p->cp[at] <= 0xD7FF))) {
+        at++;
+    }
+    return at;
+}
+
 static bool is_ascii_letter(uint32_t cp) {
     return (cp | 32) >= 'a' && (cp | 32) <= 'z';
 }
@@ -337,7 +374,7 @@ static size_t match_deepseek3(const struct pretok *p, size_t at, size_t end) {
 }
 
 /* One after the other, each cutting the pieces that the one before left. */
-static match_fn *const STAGES[N_PRETOK_KINDS][5] = {
+static match_fn *const STAGES[N_PRETOK_KINDS][6] = {
     [PRETOK_GPT2] = {match_gpt2},
     [PRETOK_SMOLLM] = {match_digit, match_gpt2},
     [PRETOK_LLAMA3] = {match_llama3},
@@ -346,6 +383,10 @@ static match_fn *const STAGES[N_PRETOK_KINDS][5] = {
     [PRETOK_GPT4O] = {match_gpt4o},
     [PRETOK_TEKKEN] = {match_tekken},
     [PRETOK_DEEPSEEK3] = {match_3_numbers, match_han_kana, match_deepseek3},
+    [PRETOK_DEEPSEEK_CODER] = {match_newline, match_spaced_letters, match_spaced_punct, match_east,
+                               match_digit},
+    [PRETOK_SEED_CODER] = {match_seed_coder},
+    [PRETOK_MINICPM5] = {match_3_numbers, match_llama3},
     [PRETOK_DEFAULT] = {match_default_punct, match_gpt2, match_numbers, match_3_digits},
 };
 

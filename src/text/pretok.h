@@ -17,6 +17,9 @@ enum pretok_kind {
     PRETOK_GPT4O, /* o200k: llama4, gpt-oss */
     PRETOK_TEKKEN,
     PRETOK_DEEPSEEK3,
+    PRETOK_DEEPSEEK_CODER,
+    PRETOK_SEED_CODER,
+    PRETOK_MINICPM5,
     PRETOK_DEFAULT, /* llama.cpp's, for files that name none */
     N_PRETOK_KINDS
 };

@@ -115,16 +115,23 @@ static bool is_harmony(const struct tokenizer *t) {
     return call && (find_special(t, "<|return|>") >= 0 || find_special(t, "<|flush|>") >= 0);
 }
 
+static void add_named(const struct tokenizer *t, const char *name, struct token_list *out) {
+    int32_t id = find_special(t, name);
+    if (id >= 0) token_list_add(out, id);
+}
+
 static void open_ends(const struct tokenizer_spec *spec, struct tokenizer *t) {
     static const enum token_role roles[] = {ROLE_EOS,     ROLE_EOT,     ROLE_EOM,
                                             ROLE_FIM_PAD, ROLE_FIM_REP, ROLE_FIM_SEP};
     struct token_list all = {0};
     bool harmony = is_harmony(t);
     for (size_t i = 0; VOCAB_END_NAMES[i]; i++) {
-        int32_t id = find_special(t, VOCAB_END_NAMES[i]);
         bool message_end = harmony && strcmp(VOCAB_END_NAMES[i], "<|end|>") == 0;
-        if (id >= 0 && !message_end) token_list_add(&all, id);
+        if (!message_end) add_named(t, VOCAB_END_NAMES[i], &all);
     }
+    /* GLM: a turn ends where another's begins, and many files name but one of the two. (<|user|>
+     * alone is in other vocabularies as well.) */
+    if (find_special(t, "<|observation|>") >= 0) add_named(t, "<|user|>", &all);
     for (size_t i = 0; i < COUNT_OF(roles); i++) {
         if (t->role_ids[roles[i]] >= 0) token_list_add(&all, t->role_ids[roles[i]]);
     }

@@ -26,6 +26,7 @@ const char *const VOCAB_END_NAMES[] = {
     "<|flush|>",
     "<end_of_turn>",
     "<turn|>",
+    "<|observation|>",
     "<|endoftext|>",
     "<|end_of_text|>",
     "<end_of_utterance>",

@@ -122,8 +122,9 @@ static void check_round_trip(const struct tokenizer *t, const char *text, size_t
 }
 
 static void fuzz_text(const char *text, size_t n) {
-    static const char *const pres[] = {"gpt-2",  "smollm", "llama-bpe",   "qwen2",   "qwen35",
-                                       "gpt-4o", "tekken", "deepseek-v3", "default", NULL};
+    static const char *const pres[] = {
+        "gpt-2",       "smollm",  "llama-bpe",      "qwen2",      "qwen35",   "gpt-4o", "tekken",
+        "deepseek-v3", "default", "deepseek-coder", "seed-coder", "minicpm5", NULL};
     static struct tokenizer *tokenizers[COUNT_OF(pres)]; /* built once, for speed */
     static struct maker m;
     for (size_t i = 0; i < COUNT_OF(pres); i++) {

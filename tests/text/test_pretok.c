@@ -17,7 +17,7 @@
     "]" b
 
 /* Patterns of each stage, as the vocabularies' own files or llama.cpp (default) have them. */
-static const char *const PATTERNS[N_PRETOK_KINDS][5] = {
+static const char *const PATTERNS[N_PRETOK_KINDS][6] = {
     [PRETOK_GPT2] = {GPT2},
     [PRETOK_SMOLLM] = {"\\p{N}", GPT2},
     [PRETOK_LLAMA3] = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" TAIL},
@@ -33,13 +33,29 @@ static const char *const PATTERNS[N_PRETOK_KINDS][5] = {
                           "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
                           "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*"
                           "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    [PRETOK_DEEPSEEK_CODER] = {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
+                               "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
+                               "\\p{N}"},
+    [PRETOK_SEED_CODER] = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}"
+                                       "| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+"
+                                       "|\\s+(?!\\S)|\\s+"},
+    [PRETOK_MINICPM5] = {"\\p{N}{1,3}", CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+" TAIL},
     [PRETOK_DEFAULT] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"},
 };
 
 static const char *const KIND_NAMES[N_PRETOK_KINDS] = {
-    [PRETOK_GPT2] = "gpt-2",    [PRETOK_SMOLLM] = "smollm",         [PRETOK_LLAMA3] = "llama-bpe",
-    [PRETOK_QWEN2] = "qwen2",   [PRETOK_QWEN35] = "qwen35",         [PRETOK_GPT4O] = "gpt-4o",
-    [PRETOK_TEKKEN] = "tekken", [PRETOK_DEEPSEEK3] = "deepseek-v3", [PRETOK_DEFAULT] = "default",
+    [PRETOK_GPT2] = "gpt-2",
+    [PRETOK_SMOLLM] = "smollm",
+    [PRETOK_LLAMA3] = "llama-bpe",
+    [PRETOK_QWEN2] = "qwen2",
+    [PRETOK_QWEN35] = "qwen35",
+    [PRETOK_GPT4O] = "gpt-4o",
+    [PRETOK_TEKKEN] = "tekken",
+    [PRETOK_DEEPSEEK3] = "deepseek-v3",
+    [PRETOK_DEFAULT] = "default",
+    [PRETOK_DEEPSEEK_CODER] = "deepseek-coder",
+    [PRETOK_SEED_CODER] = "seed-coder",
+    [PRETOK_MINICPM5] = "minicpm5",
 };
 
 static pcre2_code *compile(const char *pattern) {
@@ -53,7 +69,7 @@ static pcre2_code *compile(const char *pattern) {
 }
 
 struct oracle {
-    pcre2_code *codes[5];
+    pcre2_code *codes[6];
     pcre2_match_data *match;
     size_t *ends[2];
     size_t n;
@@ -69,7 +85,7 @@ static void oracle_open(struct oracle *o, enum pretok_kind kind, size_t max_byte
 }
 
 static void oracle_close(struct oracle *o) {
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         pcre2_code_free(o->codes[i]);
     pcre2_match_data_free(o->match);
     free(o->ends[0]);
@@ -230,7 +246,8 @@ static void every_name_finds_its_rule(void **state) {
         assert_int_equal(rule->kind, kind);
     }
     assert_true(pretok_find("llama3")->ignore_merges && pretok_find("llama3")->add_bos);
-    assert_false(pretok_find("glm4")->ignore_merges || pretok_find("glm4")->add_bos);
+    assert_true(pretok_find("glm4")->ignore_merges && !pretok_find("glm4")->add_bos);
+    assert_false(pretok_find("chatglm-bpe")->ignore_merges);
     assert_int_equal(pretok_find("llama4")->kind, PRETOK_GPT4O);
     assert_int_equal(pretok_find("chatglm-bpe")->kind, PRETOK_LLAMA3);
     assert_null(pretok_find("no-such"));

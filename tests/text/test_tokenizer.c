@@ -260,12 +260,13 @@ static void all_end_tokens_of_a_family_are_known(void **state) {
     check_ends("models/gptoss/gptoss-f16.gguf",
                (const char *[]){"<|endoftext|>", "<|return|>", "<|call|>", NULL},
                (const char *[]){"<|end|>", "<|start|>", NULL});
-    check_ends("models/glm4/glm4-f32.gguf", (const char *[]){"<|endoftext|>", "<|user|>", NULL},
+    check_ends("models/glm4/glm4-f32.gguf", /* a tool's turn follows its call */
+               (const char *[]){"<|endoftext|>", "<|user|>", "<|observation|>", NULL},
                (const char *[]){"<|assistant|>", "<sop>", NULL});
     check_ends("models/gemma3/gemma3-f16.gguf", (const char *[]){"<eos>", "<end_of_turn>", NULL},
                (const char *[]){"<start_of_turn>", "<bos>", NULL});
     check_ends("models/phi3/phi3-f32.gguf", (const char *[]){"<|endoftext|>", "<|end|>", NULL},
-               (const char *[]){"</s>", "<|assistant|>", NULL});
+               (const char *[]){"</s>", "<|assistant|>", "<|user|>", NULL});
     check_ends("models/mistral/mistral-f32.gguf", (const char *[]){"</s>", NULL},
                (const char *[]){"[INST]", NULL});
 }

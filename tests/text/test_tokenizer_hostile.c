@@ -672,8 +672,9 @@ static void *run_endless(void *arg) {
  * quadratic time would show as a crash or in the harness's timeout. */
 static void endless_words_need_no_stack(void **state) {
     (void)state;
-    static const char *const pres[] = {"gpt-2",  "smollm", "llama-bpe",   "qwen2",   "qwen35",
-                                       "gpt-4o", "tekken", "deepseek-v3", "default", NULL};
+    static const char *const pres[] = {
+        "gpt-2",       "smollm",  "llama-bpe",      "qwen2",      "qwen35",   "gpt-4o", "tekken",
+        "deepseek-v3", "default", "deepseek-coder", "seed-coder", "minicpm5", NULL};
     static const char *const units[] = {
         "a",  "A", " ", ".", "\n", "7", "\xCC\x81", "\xF0\x9F\x99\x82", "<", "\xE6\xBC\xA2",
         "'s", "aA"};
