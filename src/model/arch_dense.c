@@ -14,6 +14,7 @@ struct dense_options {
     bool rope_halves;
     bool may_have_sections; /* of rotary pairs, which are halves then */
     bool fused_qkv;         /* attn_qkv */
+    bool head_norms;        /* of q and k, needed */
     bool fused_up;          /* gate and up in ffn_up */
     bool post_norms;        /* of the outputs of attention and feed-forward */
     int no_rope_every;      /* each n-th layer has no rotary embedding; 0: all have it */
@@ -22,8 +23,8 @@ struct dense_options {
 static const struct dense_options dense_archs[] = {
     {.arch = "llama"},
     {.arch = "qwen2", .rope_halves = true},
-    {.arch = "qwen3", .rope_halves = true},
-    {.arch = "qwen3moe", .rope_halves = true},
+    {.arch = "qwen3", .rope_halves = true, .head_norms = true},
+    {.arch = "qwen3moe", .rope_halves = true, .head_norms = true},
     {.arch = "smollm3", .no_rope_every = 4},
     {.arch = "phi3", .rope_halves = true, .fused_qkv = true, .fused_up = true},
     {.arch = "glm4", .may_have_sections = true, .fused_up = true, .post_norms = true},
@@ -41,7 +42,8 @@ static ats_status attention(struct binding *b, const void *user, int layer, int 
     bool rope = !d->o->no_rope_every || (layer + 1) % d->o->no_rope_every != 0;
     struct attention_options o = {.rope = rope ? &d->rope : NULL,
                                   .fused = d->o->fused_qkv,
-                                  .window = d->slides[layer] ? b->hp.sliding_window : 0};
+                                  .window = d->slides[layer] ? b->hp.sliding_window : 0,
+                                  .need_head_norms = d->o->head_norms};
     (void)x;
     return part_attention(b, &o, layer, h, y);
 }

@@ -17,9 +17,9 @@ struct gemma {
 };
 
 static ats_status read_options(struct binding *b, struct gemma *m) {
-    uint32_t window;
+    uint32_t window = 0; /* absent in models without any */
     float base = LOCAL_FREQ_BASE;
-    TRY(gguf_get_u32(b->file, ".attention.sliding_window", &window)); /* hp has 0 for too large */
+    TRY(gguf_opt_u32(b->file, ".attention.sliding_window", &window)); /* hp has 0 for too large */
     TRY(bind_window_layers(b, window, FULL_EVERY, &m->slides));
     TRY(rope_read_base_swa(b, &base));
     TRY(rope_read(b, &(struct rope_options){.halves = true}, &m->full));

@@ -35,8 +35,8 @@ static ats_status check_shape(const struct gguf_tensor *t, int64_t n_cols, int64
 static ats_status add_weight(struct binding *b, const struct gguf_tensor *t, struct graph_weight w,
                              int *weight) {
     int tensor = (int)(t - b->file->tensors);
-    int64_t n_rows = (int64_t)w.n_rows * max_int(1, w.n_experts);
-    bool whole = w.row_begin == 0 && n_rows == t->dims[1] * t->dims[2] * t->dims[3];
+    int64_t n_elements = (int64_t)w.n_rows * w.n_cols * max_int(1, w.n_experts);
+    bool whole = w.row_begin == 0 && n_elements == t->n_elements;
     if (!dtype_info(t->dtype)->weight)
         return fail(ATS_UNSUPPORTED, "tensor %s has the type %s, which is not supported", t->name,
                     dtype_name(t->dtype));
@@ -151,6 +151,18 @@ ats_status bind_vector(struct binding *b, int n, bool optional, int *weight, con
     return add_weight(b, t, (struct graph_weight){.n_rows = 1, .n_cols = n}, weight);
 }
 
+ats_status bind_part(struct binding *b, int first, int n, int n_whole, int *weight,
+                     const char *format, ...) {
+    char name[NAME_BYTES];
+    const struct gguf_tensor *t;
+    FIND(t, b, name, format);
+    if (!t) return missing(name);
+    TRY(check_shape(t, n_whole, 1));
+    TRY(check_f32(t));
+    return add_weight(b, t, (struct graph_weight){.row_begin = first, .n_rows = 1, .n_cols = n},
+                      weight);
+}
+
 ats_status bind_constants(struct binding *b, int n, const char *name, const float **values) {
     const struct gguf_tensor *t = gguf_tensor_find(b->file, name);
     *values = NULL;
@@ -176,9 +188,27 @@ enum math bind_math(const struct binding *b, int weight) {
     return bf16 && w->dtype == DTYPE_BF16 ? MATH_BF16 : MATH_F32;
 }
 
+/* A list has a number for each layer, 0 where the layer has no such thing: all others must be one,
+ * as nothing here differs between layers. */
+static ats_status read_count(const struct gguf *g, const char *key, uint32_t *v) {
+    const struct gguf_kv *kv = gguf_find(g, key);
+    const struct gguf_array *list;
+    if (!kv || kv->type != GGUF_ARRAY) return gguf_get_u32(g, key, v);
+    TRY(gguf_get_ints(g, key, &list));
+    *v = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const int64_t x = gguf_array_int(list, i);
+        if (x < 0 || x > UINT32_MAX || (*v && x && x != *v))
+            return fail(ATS_UNSUPPORTED, "key %s differs between layers, which is not supported",
+                        kv->key);
+        if (x) *v = (uint32_t)x;
+    }
+    return ATS_OK;
+}
+
 ats_status bind_count(const struct gguf *g, const char *key, int max, int *out) {
     uint32_t v;
-    TRY(gguf_get_u32(g, key, &v));
+    TRY(read_count(g, key, &v));
     if (v < 1 || v > (uint32_t)max)
         return fail(ATS_BAD_FILE, "key %s%s is %u, expected 1 to %d", key[0] == '.' ? g->arch : "",
                     key, v, max);

@@ -47,6 +47,9 @@ MUST_CHECK ats_status bind_expert_vectors(struct binding *b, int n_experts, int 
 /* A vector of n floats (F32 in every file). *weight = -1 if it is absent and optional. */
 MUST_CHECK ats_status bind_vector(struct binding *b, int n, bool optional, int *weight,
                                   const char *format, ...) PRINTF_LIKE(5, 6);
+/* n of the n_whole floats of a vector, from `first` on, which are F32. */
+MUST_CHECK ats_status bind_part(struct binding *b, int first, int n, int n_whole, int *weight,
+                                const char *format, ...) PRINTF_LIKE(6, 7);
 /* The filters of n of n_whole columns, from `first` on: a vector of n_taps floats a column, which
  * are F32. */
 MUST_CHECK ats_status bind_filters(struct binding *b, int first, int n, int n_whole, int n_taps,
@@ -57,7 +60,7 @@ MUST_CHECK ats_status bind_constants(struct binding *b, int n, const char *name,
 bool bind_has(const struct binding *b, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* The value of a required key (".x": the architecture's), a count within [1, max]; else BAD_FILE
- * naming the key and the bounds. */
+ * naming the key and the bounds. A list of one for each layer will do if they are equal, or 0. */
 MUST_CHECK ats_status bind_count(const struct gguf *g, const char *key, int max, int *out);
 
 /* One flag a layer: the file's list under `key` (NULL: it has none), else true for all but each

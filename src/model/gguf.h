@@ -48,6 +48,7 @@ struct gguf_str {
     const char *data;
     size_t n;
 };
+bool gguf_str_is(struct gguf_str s, const char *text);
 
 struct gguf_array {
     enum gguf_type type; /* of the elements */

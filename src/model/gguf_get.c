@@ -228,6 +228,10 @@ struct gguf_str gguf_kv_str(const struct gguf_kv *kv) {
     return str_at(kv->data);
 }
 
+bool gguf_str_is(struct gguf_str s, const char *text) {
+    return s.n == strlen(text) && memcmp(s.data, text, s.n) == 0;
+}
+
 int64_t gguf_kv_int(const struct gguf_kv *kv) {
     return int_at(kv->type, kv->data);
 }

@@ -140,7 +140,8 @@ static inline void delta_key_heads(const struct delta_params *p, int begin, int 
 struct graph_weight {
     const char *name;   /* of the file's tensor, for messages and plans only */
     int tensor;         /* index in the model's tensor table */
-    int64_t row_begin;  /* first row of the tensor that belongs to this weight */
+    int64_t row_begin;  /* first row of the tensor that belongs to this weight; of a part of a
+                           vector: first element */
     int n_rows, n_cols; /* a vector has one row */
     int n_experts;      /* matrices, n_rows * n_cols each; 0: one, of no expert */
     int matrix_rows;    /* of the tensor, from one matrix to the next; 0: n_rows, back to back */

@@ -41,12 +41,16 @@ struct unread {
 #define WITH_SECTIONS " qwen35 qwen35moe glm4 glm4moe "
 
 static const struct unread unread_keys[] = {
+    {".activation.situ_beta", NULL, {0, 0}},
+    {".activation.situ_linear_beta", NULL, {0, 0}},
+    {".activation_sparsity_scale", NULL, {0, 0}},
     {".attention.causal", NULL, {1, 1}},
     {".attention.clamp_kqv", NULL, {0, 0}},
     {".attention.max_alibi_bias", NULL, {0, 0}},
     {".attention.output_scale", NULL, {0, 1}},
     {".attention.shared_kv_layers", NULL, {0, 0}},
     {".attention.sliding_window", WITH_WINDOWS, {0, 0}},
+    {".attention.temperature_length", NULL, {0, 8192}}, /* of whoever has a scale: llama4 */
     {".attention.temperature_scale", " llama4 ", {0, 0}},
     {".attention.value_scale", NULL, {0, 1}},
     {".embedding_length_per_layer_input", NULL, {0, 0}},
@@ -55,14 +59,18 @@ static const struct unread unread_keys[] = {
     {".logit_scale", NULL, {0, 1}},
     {".moe_every_n_layers", NULL, {0, 1}},
     {".num_loops", NULL, {0, 1}},
+    {".rescale_every_n_layers", NULL, {0, 0}},
     {".residual_scale", NULL, {0, 1}},
     {".rope.dimension_sections", WITH_SECTIONS, {0, 0}},
     {".rope.scaling.alpha", NULL, {0, 1}},
     {".rope.scaling.yarn_attn_factor", NULL, {1, 1}},
     {".rope.scaling.yarn_log_multiplier", NULL, {0, 0}},
+    {".router_logit_softcapping", NULL, {0, 0}},
+    {".ssm.dt_b_c_rms", NULL, {0, 0}},
     {".swiglu_clamp_exp", NULL, {0, 0}},
     {".swiglu_clamp_shexp", NULL, {0, 0}},
     {".swin_norm", NULL, {0, 0}},
+    {".use_parallel_residual", NULL, {0, 0}},
 };
 
 static bool reads(const char *readers, const char *arch) {
@@ -98,6 +106,17 @@ static ats_status only(const struct gguf_kv *kv, double a, double b) {
     return ATS_OK;
 }
 
+/* A file may name the activation that its architecture has anyway, as HF spells it. */
+static ats_status check_activation(const struct binding *b) {
+    const char *key = ".hidden_activation", *want = "silu";
+    struct gguf_str s = {"", 0};
+    if (strcmp(b->file->arch, "gemma3") == 0) want = "gelu_pytorch_tanh";
+    TRY(gguf_opt_str(b->file, key, &s));
+    if (s.n == 0 || gguf_str_is(s, want)) return ATS_OK;
+    return fail(ATS_UNSUPPORTED, "key %s%s is \"%.*s\", which is not supported: only %s",
+                b->file->arch, key, (int)min_size(s.n, 40), s.data, want);
+}
+
 ats_status keys_check(const struct binding *b) {
     const struct {
         const char *key;
@@ -115,5 +134,5 @@ ats_status keys_check(const struct binding *b) {
         if (!kv || reads(u->readers, b->file->arch)) continue;
         TRY(only(kv, (double)u->allowed[0], (double)u->allowed[1]));
     }
-    return ATS_OK;
+    return check_activation(b);
 }

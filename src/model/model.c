@@ -185,8 +185,11 @@ void model_close(struct model *m) {
 const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row_bytes) {
     const struct graph_weight *w = &m->graph->weights[weight];
     const struct gguf_tensor *t = &m->file->tensors[w->tensor];
+    const bool vector = t->n_elements == t->dims[0]; /* whose parts begin within its one row */
     *row_bytes = t->row_bytes;
-    return t->data ? t->data + w->row_begin * t->row_bytes : NULL;
+    if (!t->data) return NULL;
+    return t->data +
+           (vector ? dtype_row_bytes(t->dtype, w->row_begin) : w->row_begin * t->row_bytes);
 }
 
 void model_weight_done(const struct model *m, int weight) {

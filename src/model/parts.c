@@ -21,22 +21,26 @@ ats_status part_norm(struct binding *b, const char *name, int layer, int in, int
 
 /* ---- attention ---- */
 
-/* Weights of q, k, v: three tensors, or row ranges of one. */
+/* Weights of q, k, v: three tensors, or row ranges of one; their biases likewise. */
 static ats_status bind_qkv(struct binding *b, const struct attention_options *o, int layer,
                            int w[3], int bias[3]) {
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
     const struct hparams *hp = &b->hp;
+    const bool fused = o->fused || bind_has(b, "blk.%d.attn_qkv.weight", layer);
+    const bool fused_bias = bind_has(b, "blk.%d.attn_qkv.bias", layer);
     int q = hp->n_heads * hp->head_dim * (o->gated ? 2 : 1), kv = hp->n_kv_heads * hp->head_dim;
-    const int rows[] = {q, kv, kv}, begin[] = {0, q, q + kv};
+    const int rows[] = {q, kv, kv}, begin[] = {0, q, q + kv}, all = q + 2 * kv;
     for (int i = 0; i < 3; i++) {
-        bias[i] = -1;
-        if (o->fused) {
-            TRY(bind_rows(b, begin[i], rows[i], q + 2 * kv, hp->n_embd, &w[i],
-                          "blk.%d.attn_qkv.weight", layer));
-            continue;
-        }
-        TRY(bind_matrix(b, rows[i], hp->n_embd, &w[i], "blk.%d.%s.weight", layer, names[i]));
-        TRY(bind_vector(b, rows[i], !o->need_biases, &bias[i], "blk.%d.%s.bias", layer, names[i]));
+        if (fused)
+            TRY(bind_rows(b, begin[i], rows[i], all, hp->n_embd, &w[i], "blk.%d.attn_qkv.weight",
+                          layer));
+        else
+            TRY(bind_matrix(b, rows[i], hp->n_embd, &w[i], "blk.%d.%s.weight", layer, names[i]));
+        if (fused_bias)
+            TRY(bind_part(b, begin[i], rows[i], all, &bias[i], "blk.%d.attn_qkv.bias", layer));
+        else
+            TRY(bind_vector(b, rows[i], !o->need_biases, &bias[i], "blk.%d.%s.bias", layer,
+                            names[i]));
     }
     return ATS_OK;
 }

@@ -15,7 +15,7 @@ MUST_CHECK ats_status part_norm(struct binding *b, const char *name, int layer, 
 
 struct attention_options {
     const struct rope_params *rope; /* NULL: positions turn nothing */
-    bool fused;                     /* q, k and v are rows of attn_qkv */
+    bool fused;                     /* q, k and v must be rows of attn_qkv; else they may be */
     float scale;                    /* of the scores, unless a key says it; 0: 1/sqrt(head_dim) */
     int window;                     /* keys seen, itself included; 0: all */
     int chunk;                      /* graph.h, as the next two */

@@ -13,13 +13,6 @@ struct rope_keys {
     float beta_fast, beta_slow, ext_factor;
 };
 
-static bool str_is(struct gguf_str s, const char *text) {
-    size_t n = 0;
-    while (text[n] && n < s.n && s.data[n] == text[n])
-        n++;
-    return n == s.n && !text[n];
-}
-
 static ats_status read_keys(struct binding *b, const struct rope_options *o, struct rope_keys *k) {
     *k = (struct rope_keys){.type = {"", 0},
                             .freq_base = o->freq_base > 0 ? o->freq_base : b->hp.rope_freq_base,
@@ -120,8 +113,9 @@ ats_status rope_read(struct binding *b, const struct rope_options *options,
     TRY(read_keys(b, options, &k));
     if (!options->unscaled) TRY(read_factors(b, &k, &factors));
     /* older files have a factor without a type */
-    bool linear = !k.type.n || str_is(k.type, "linear"), yarn = str_is(k.type, "yarn");
-    if (k.type.n && !linear && !yarn && !str_is(k.type, "none") && !str_is(k.type, "longrope"))
+    bool linear = !k.type.n || gguf_str_is(k.type, "linear"), yarn = gguf_str_is(k.type, "yarn");
+    bool other = gguf_str_is(k.type, "none") || gguf_str_is(k.type, "longrope");
+    if (!linear && !yarn && !other)
         return fail(ATS_UNSUPPORTED, "rope scaling type \"%.*s\" is not supported",
                     (int)min_size(k.type.n, 40), k.type.data);
 

@@ -60,9 +60,9 @@ static ats_status read_flag(const struct gguf *g, const char *key, enum spec_fla
 static ats_status read_model(const struct gguf *g, struct arena *a, struct tokenizer_spec *spec) {
     struct gguf_str s;
     TRY(gguf_get_str(g, PREFIX "model", &s));
-    if (s.n == 4 && memcmp(s.data, "gpt2", 4) == 0)
+    if (gguf_str_is(s, "gpt2"))
         spec->model = TOKENIZER_BPE;
-    else if (s.n == 5 && memcmp(s.data, "llama", 5) == 0)
+    else if (gguf_str_is(s, "llama"))
         spec->model = TOKENIZER_SPM;
     else
         return fail(ATS_UNSUPPORTED, "tokenizer model \"%.*s\" is not supported",

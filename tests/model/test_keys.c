@@ -88,6 +88,14 @@ static void keys_that_nobody_reads_are_refused(void **state) {
         {LLAMA, "llama.swin_norm", 1, 0},
         {LLAMA, "llama.rope.scaling.alpha", 1000, 1},
         {LLAMA, "llama.rope.scaling.yarn_log_multiplier", 0.1F, 0},
+        {LLAMA, "llama.activation.situ_beta", 2, 0},
+        {LLAMA, "llama.activation.situ_linear_beta", 2, 0},
+        {LLAMA, "llama.activation_sparsity_scale", 0.5F, 0},
+        {LLAMA, "llama.rescale_every_n_layers", 6, 0},
+        {LLAMA, "llama.use_parallel_residual", 1, 0},
+        {MIXTRAL, "llama.router_logit_softcapping", 30, 0},
+        {LLAMA4, "llama4.attention.temperature_length", 4096, 8192},
+        {QWEN35, "qwen35.ssm.dt_b_c_rms", 1, 0},
         {GPTOSS, "gpt-oss.rope.scaling.yarn_attn_factor", 0.5F, 1},
         {GPTOSS, "gpt-oss.swiglu_clamp_exp", 5, 0},
         {GLM4MOE, "glm4moe.swiglu_clamp_shexp", 5, 0},
@@ -113,6 +121,46 @@ static void keys_that_nobody_reads_are_refused(void **state) {
     variant_accepted(GPTOSS, c);
     c = (struct change){.str_key = "llama.attention.causal", .str = "no"};
     variant_refused(LLAMA, c, ATS_UNSUPPORTED, "llama.attention.causal");
+}
+
+static void an_activation_may_be_named_if_it_is_ours(void **state) {
+    (void)state;
+    static const struct {
+        const char *oracle, *key, *good, *bad;
+    } cases[] = {{QWEN3, "qwen3.hidden_activation", "silu", "gelu"},
+                 {GPTOSS, "gpt-oss.hidden_activation", "silu", "relu2"},
+                 {GEMMA3, "gemma3.hidden_activation", "gelu_pytorch_tanh", "silu"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct change c = {.str_key = cases[i].key, .str = cases[i].bad};
+        if (!variant_refused(cases[i].oracle, c, ATS_UNSUPPORTED, cases[i].bad)) skip();
+        c.str = cases[i].good;
+        variant_accepted(cases[i].oracle, c);
+    }
+}
+
+/* Some writers give a list where all layers are alike; 0: this layer has no such thing. */
+static void one_number_for_each_layer_will_do_if_they_are_equal(void **state) {
+    (void)state;
+    struct variant v;
+    ats_status status;
+    if (!variant_open(QWEN35, &(struct change){0}, &variant_plain, &v, &status)) skip();
+    TEST_OK(status);
+    const int32_t n_kv = v.m->hp.n_kv_heads, n_ff = v.m->hp.n_ff;
+    assert_int_equal(v.m->hp.n_layers, 4);
+    variant_close(&v);
+    struct change c = {.list_key = "qwen35.attention.head_count_kv", .list = {0, 0, 0, n_kv}};
+    c.n_list = 4;
+    variant_accepted(QWEN35, c);
+    c.list[3] = 0;
+    variant_refused(QWEN35, c, ATS_BAD_FILE, "head_count_kv is 0");
+    c.list[3] = -1;
+    variant_refused(QWEN35, c, ATS_UNSUPPORTED, "head_count_kv differs between layers");
+    c = (struct change){
+        .list_key = "qwen35.feed_forward_length", .list = {n_ff, n_ff, n_ff, n_ff}, .n_list = 4};
+    variant_accepted(QWEN35, c);
+    c.list[1] = n_ff + 32;
+    variant_refused(QWEN35, c, ATS_UNSUPPORTED,
+                    "qwen35.feed_forward_length differs between layers");
 }
 
 /* Windows of each layer's attention, as a string of w and -. */
@@ -144,6 +192,8 @@ static void patterns_of_windows_are_followed(void **state) {
                    "-ww-");
     assert_windows(GPTOSS, (struct change){.u32_key = "gpt-oss.attention.sliding_window", .u32 = 0},
                    "----");
+    assert_windows(GEMMA3, (struct change){.drop_key = "gemma3.attention.sliding_window"},
+                   "-------");
     assert_windows(GEMMA3,
                    (struct change){.list_key = "gemma3.attention.sliding_window_pattern",
                                    .list = {0, 1, 0, 1, 1, 1, 1},
@@ -208,6 +258,8 @@ static void layers_with_windows_may_have_their_own_base(void **state) {
     const float full = second_frequency(GPTOSS, (struct change){0}, 1);
     assert_frequency(second_frequency(GPTOSS, c, 1), full);
     assert_true(second_frequency(GPTOSS, c, 0) > full * 1.1F);
+    c = (struct change){.drop_key = "gemma3.attention.sliding_window"}; /* none: all are full */
+    assert_frequency(second_frequency(GEMMA3, c, 0), second_frequency(GEMMA3, c, 5));
     c = (struct change){.f32_key = "llama4.rope.freq_base_swa", .f32 = 1000};
     assert_frequency(second_frequency(LLAMA4, c, 0), powf(1000, -2.0F / 32));
     c.f32 = 1;
@@ -237,6 +289,8 @@ int main(void) {
         cmocka_unit_test(sections_of_the_rotary_embedding_are_checked),
         cmocka_unit_test(sections_say_which_pairs_turn),
         cmocka_unit_test(keys_that_nobody_reads_are_refused),
+        cmocka_unit_test(an_activation_may_be_named_if_it_is_ours),
+        cmocka_unit_test(one_number_for_each_layer_will_do_if_they_are_equal),
         cmocka_unit_test(patterns_of_windows_are_followed),
         cmocka_unit_test(factors_without_a_type_are_linear),
         cmocka_unit_test(layers_with_windows_may_have_their_own_base),

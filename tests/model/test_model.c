@@ -164,7 +164,9 @@ static bool is_optional(const char *oracle, const char *name) {
     static const char *const parts[] = {"output.weight", "rope_freqs.weight", ".bias",
                                         "attn_q_norm", "attn_k_norm"};
     if (strcmp(name, "attn_output.weight") == 0) return false;
-    if (strcmp(oracle, GEMMA3) == 0 && strstr(name, "_norm")) return false;
+    const char *normed[] = {GEMMA3, QWEN3, QWEN3MOE}; /* per head, all of them */
+    for (size_t i = 0; i < COUNT_OF(normed); i++)
+        if (strcmp(oracle, normed[i]) == 0 && strstr(name, "_norm")) return false;
     if (strcmp(oracle, GPTOSS) == 0 && strstr(name, ".bias")) return false;
     if (strstr(name, "exp_probs_b")) return false;
     if (strcmp(oracle, QWEN35) == 0 && strcmp(name, "output.weight") != 0) return false;

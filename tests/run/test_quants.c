@@ -155,31 +155,76 @@ static bool fuse_experts(const struct gguf *g, const struct gguf_tensor *t,
     return true;
 }
 
+/* q, k and v as rows of one tensor, their biases as parts of one. */
+static bool fuse_attention(const struct gguf *g, const struct gguf_tensor *t,
+                           struct agree_tensor *out) {
+    static const char *const parts[] = {".attn_q.", ".attn_k.", ".attn_v."};
+    if (strstr(t->name, parts[1]) || strstr(t->name, parts[2])) return false;
+    const char *at = strstr(t->name, parts[0]);
+    if (!at) return true;
+    const int n = (int)(at - t->name), axis = t->n_dims > 1;
+    const char *suffix = at + strlen(parts[0]);
+    snprintf(out->name, sizeof out->name, "%.*s.attn_qkv.%s", n, t->name, suffix);
+    out->dims[axis] = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[64];
+        const struct gguf_tensor *part;
+        snprintf(name, sizeof name, "%.*s%s%s", n, t->name, parts[i], suffix);
+        TEST_OK(gguf_tensor_get(g, name, &part));
+        assert_int_equal(part->dtype, t->dtype);
+        buf_add(&out->data, part->data, (size_t)part->n_bytes);
+        out->dims[axis] += part->dims[axis];
+    }
+    return true;
+}
+
+/* A file whose tensors are joined is the same model, in all its layouts and divided. */
+static void assert_same_bits(const char *model, const struct agree_change *change,
+                             const int32_t *ids, size_t n) {
+    char fused[512];
+    test_tmp_path(fused, sizeof fused, "fused.gguf");
+    agree_copy(model, fused, change);
+    for (int way = 0; way < 4; way++) {
+        float *logits[2];
+        size_t bytes = 0;
+        for (int i = 0; i < 2; i++) {
+            ats_options options = agree_options(i ? fused : model);
+            options.math = ATS_MATH_DEFAULT;
+            options.no_repack = way & 1;
+            options.devices = way & 2 ? "cpu,cpu" : "cpu";
+            ats_engine *e = agree_open(&options);
+            bytes = n * (size_t)agree_vocab(e) * sizeof(float);
+            logits[i] = agree_logits(e, ids, n, 0);
+            ats_engine_close(e);
+        }
+        assert_memory_equal(logits[0], logits[1], bytes);
+        free(logits[0]), free(logits[1]);
+    }
+    remove(fused);
+}
+
 static void fused_experts_give_the_same_bits(void **state) {
     (void)state;
     struct quant q;
-    char fused[512];
     if (!quant_open("moe-Q4_K_M", &q)) skip();
-    test_tmp_path(fused, sizeof fused, "fused.gguf");
-    agree_copy(q.model, fused, &(struct agree_change){.tensor = fuse_experts});
-    for (int raw = 0; raw < 2; raw++)
-        for (int devices = 0; devices < 2; devices++) {
-            float *logits[2];
-            size_t bytes = 0;
-            for (int i = 0; i < 2; i++) {
-                ats_options options = agree_options(i ? fused : q.model);
-                options.math = ATS_MATH_DEFAULT;
-                options.no_repack = raw;
-                options.devices = devices ? "cpu,cpu" : "cpu";
-                ats_engine *e = agree_open(&options);
-                bytes = q.n_prompt * (size_t)agree_vocab(e) * sizeof(float);
-                logits[i] = agree_logits(e, q.prompt, q.n_prompt, 0);
-                ats_engine_close(e);
-            }
-            assert_memory_equal(logits[0], logits[1], bytes);
-            free(logits[0]), free(logits[1]);
-        }
+    assert_same_bits(q.model, &(struct agree_change){.tensor = fuse_experts}, q.prompt, q.n_prompt);
     quant_close(&q);
+}
+
+/* With biases; with biases that must be there, and sinks; with a gate beside q. */
+static void fused_attention_gives_the_same_bits(void **state) {
+    (void)state;
+    static const char *const files[] = {"models/qwen2/qwen2-bf16.gguf",
+                                        "models/gptoss/gptoss-mxfp4.gguf",
+                                        "models/qwen35/qwen35-f16.gguf"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[512];
+        int32_t ids[20];
+        if (!test_shared_path(path, sizeof path, files[i])) skip();
+        for (int j = 0; j < 20; j++)
+            ids[j] = j * 31 + 5;
+        assert_same_bits(path, &(struct agree_change){.tensor = fuse_attention}, ids, 20);
+    }
 }
 
 /* f16 caches: the bound of the README's "F16 KV" row for dense models; q8_0 caches: rounding to 8
@@ -212,6 +257,7 @@ int main(void) {
         cmocka_unit_test(eight_bit_activations_stay_close),
         cmocka_unit_test(repacking_changes_no_bit),
         cmocka_unit_test(fused_experts_give_the_same_bits),
+        cmocka_unit_test(fused_attention_gives_the_same_bits),
         cmocka_unit_test(smaller_kv_types_stay_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
