@@ -31,6 +31,7 @@ void ats_sampling_default(const ats_engine *e, ats_sampling *out) {
     const struct gguf *g = e->file;
     file_float(g, "general.sampling.temp", &own.temperature);
     file_int(g, "general.sampling.top_k", &own.top_k);
+    own.top_k = max_int(own.top_k, 0); /* -1 is another spelling of all */
     file_float(g, "general.sampling.top_p", &own.top_p);
     file_float(g, "general.sampling.min_p", &own.min_p);
     file_float(g, "general.sampling.xtc_probability", &own.xtc_probability);

@@ -447,12 +447,17 @@ static void sampling_defaults_are_documented_ones(void **state) {
     talk_close(&t);
 }
 
+struct maker {
+    float top_p;
+    int top_k;
+};
+
 /* What a maker wrote, in either kind of number. */
 static void put_sampling(struct gguf_writer *w, const void *user) {
-    const float *top_p = user;
+    const struct maker *m = user;
     gguf_put_f32(w, "general.sampling.temp", 0.25F);
-    gguf_put_i32(w, "general.sampling.top_k", 7);
-    gguf_put_f32(w, "general.sampling.top_p", *top_p);
+    gguf_put_i32(w, "general.sampling.top_k", m->top_k);
+    gguf_put_f32(w, "general.sampling.top_p", m->top_p);
     gguf_put_f32(w, "general.sampling.min_p", 0);
     gguf_put_f32(w, "general.sampling.xtc_probability", 0.5F);
     gguf_put_f32(w, "general.sampling.xtc_threshold", 0.2F);
@@ -466,27 +471,28 @@ static void put_sampling(struct gguf_writer *w, const void *user) {
 /* The file's, if they can be used together; else none of them. */
 static void sampling_defaults_of_the_file_are_taken(void **state) {
     (void)state;
-    static const float top_ps[] = {0.5F, 5};
+    static const struct maker makers[] = {{0.5F, 7}, {0.5F, -1}, {5, 7}};
     char from[512], path[512];
     if (!test_shared_path(from, sizeof from, LLAMA)) skip();
     test_tmp_path(path, sizeof path, "sampling.gguf");
-    for (size_t i = 0; i < COUNT_OF(top_ps); i++) {
+    for (size_t i = 0; i < COUNT_OF(makers); i++) {
+        const bool none = makers[i].top_p > 1;
         ats_sampling own;
-        agree_copy(from, path, &(struct agree_change){.put = put_sampling, .user = &top_ps[i]});
+        agree_copy(from, path, &(struct agree_change){.put = put_sampling, .user = &makers[i]});
         ats_options o = agree_options(path);
         ats_engine *e = agree_open(&o);
         ats_sampling_default(e, &own);
-        assert_true(own.temperature == (i ? 0.8F : 0.25F));
-        assert_int_equal(own.top_k, i ? 40 : 7);
-        assert_true(own.top_p == (i ? 0.95F : 0.5F));
-        assert_true(own.min_p == (i ? 0.05F : 0));
-        assert_true(own.xtc_probability == (i ? 0 : 0.5F));
-        assert_true(own.xtc_threshold == (i ? 0.1F : 0.2F));
-        assert_int_equal(own.penalty_last_n, i ? 64 : 32);
+        assert_true(own.temperature == (none ? 0.8F : 0.25F));
+        assert_int_equal(own.top_k, none ? 40 : max_int(makers[i].top_k, 0));
+        assert_true(own.top_p == (none ? 0.95F : 0.5F));
+        assert_true(own.min_p == (none ? 0.05F : 0));
+        assert_true(own.xtc_probability == (none ? 0 : 0.5F));
+        assert_true(own.xtc_threshold == (none ? 0.1F : 0.2F));
+        assert_int_equal(own.penalty_last_n, none ? 64 : 32);
         assert_true(own.repeat_penalty == 1);
-        assert_int_equal(own.mirostat, i ? 0 : 2);
-        assert_true(own.mirostat_tau == (i ? 5 : 4));
-        assert_true(own.mirostat_eta == (i ? 0.1F : 0.3F));
+        assert_int_equal(own.mirostat, none ? 0 : 2);
+        assert_true(own.mirostat_tau == (none ? 5 : 4));
+        assert_true(own.mirostat_eta == (none ? 0.1F : 0.3F));
         assert_string_equal(ats_error_text(), ""); /* nothing has failed */
         ats_engine_close(e);
     }

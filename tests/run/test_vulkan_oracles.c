@@ -287,12 +287,12 @@ static void check_oracle(struct oracle *o, double bound) {
 static void whole_models_agree_with_their_oracles(void **state) {
     (void)state;
     static const char *const files[][2] = {
-        {"llama", "llama-f16"},        {"mistral", "mistral-f32"},     {"gemma3", "gemma3-f16"},
-        {"glm4", "glm4-f32"},          {"qwen2", "qwen2-bf16"},        {"qwen3", "qwen3-f16"},
-        {"smollm3", "smollm3-f32"},    {"mixtral", "mixtral-f32"},     {"qwen3moe", "qwen3moe-f32"},
-        {"gptoss", "gptoss-f16"},      {"glm4moe", "glm4moe-f32"},     {"llama4", "llama4-f32"},
-        {"phi3", "phi3-f32"},          {"qwen3next", "qwen3next-f16"}, {"qwen35", "qwen35-f16"},
-        {"qwen35moe", "qwen35moe-f16"}};
+        {"llama", "llama-f16"},     {"mistral", "mistral-f32"},    {"gemma3", "gemma3-f16"},
+        {"glm4", "glm4-f32"},       {"qwen2", "qwen2-bf16"},       {"qwen3", "qwen3-f16"},
+        {"smollm3", "smollm3-f32"}, {"mixtral", "mixtral-f32"},    {"qwen3moe", "qwen3moe-f32"},
+        {"gptoss", "gptoss-f16"},   {"gptoss", "gptoss-mxfp4"},    {"glm4moe", "glm4moe-f32"},
+        {"llama4", "llama4-f32"},   {"phi3", "phi3-f32"},          {"qwen3next", "qwen3next-f16"},
+        {"qwen35", "qwen35-f16"},   {"qwen35moe", "qwen35moe-f16"}};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
         char model[128], index[128], logits[128];
         struct oracle o;
@@ -306,8 +306,9 @@ static void whole_models_agree_with_their_oracles(void **state) {
 
 static void every_quantised_type_agrees_with_its_oracle(void **state) {
     (void)state;
-    static const char *const types[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",   "Q8_0",   "Q2_K", "Q3_K",
-                                        "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"};
+    static const char *const types[] = {"Q4_0",   "Q4_1",   "Q5_0",  "Q5_1",   "Q8_0",
+                                        "Q2_K",   "Q3_K",   "Q4_K",  "Q5_K",   "Q6_K",
+                                        "IQ4_NL", "IQ4_XS", "MXFP4", "Q4_K_M", "moe-Q4_K_M"};
     for (size_t i = 0; i < COUNT_OF(types); i += TEST_SANITIZED ? 3 : 1) {
         char model[128], logits[128];
         struct oracle o;
