@@ -100,6 +100,11 @@ typedef struct ats_options {
      * load of a model; a path: by this profile; "off": none, and a GPU gets as many of the last
      * layers as its memory holds. */
     const char *profile;
+    /* What is placed as a whole by such times: "layer", "expert", "tensor", "shard" (NULL); by
+     * tensor experts may be placed by the paper's rule. How it is chosen what is streamed: "none",
+     * "paper", "ours" (NULL). To compare with. */
+    const char *granularity, *transfer;
+    bool paper_moe;
     /* A plan by such times may have two programs: prompts stream what the CPU computes in decode,
      * if that is predicted to be faster. True: one program for all rounds. */
     bool one_program;
@@ -185,14 +190,14 @@ typedef struct ats_simulation {
     const char *transfer;    /* "none", "paper", "ours" (NULL) */
     bool paper_moe;          /* tensor: experts are placed by the paper's rule */
     int vram_mib;            /* for weights, KV, buffers and slots; 0: what the machine file says */
-    int n_ctx;               /* KV is reserved for it; 0: 4096 */
+    int n_ctx;               /* KV is reserved for it; 0: 4096; explained: as in ats_options */
     ats_kv_type kv_k, kv_v;  /* of caches; and the class of products, as in ats_options */
     ats_math math;
     int n_prompt;               /* tokens whose prefill is timed; 0: 2048 */
     int depth;                  /* tokens before the one whose decode is timed, and planned for; 0:
                                    n_prompt; explained: planned as ats_options.plan_depth has it */
     int n_batch;                /* of a chunk; 0: chosen */
-    int n_slots;                /* < 0: chosen among 0, 2 and 4 */
+    int n_slots;                /* < 0: chosen among 0, 2, 4 and 8 */
     bool stream_caches;         /* KV of the host may be copied for a round, as weights are */
     double expert_hit_exponent; /* any share s of a layer's experts, the most used, gets s^x of the
                                    choices; 0: the shape's, else 1, which is uniform */

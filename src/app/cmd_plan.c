@@ -272,37 +272,42 @@ static ats_status tell_plan(struct app *app, json_t **o) {
     return status;
 }
 
-/* What is asked of a plan that an engine does not make: this machine is described by its profile.
- * NULL: nothing of that. In the arena. */
-static const char *find_machine(struct app *app) {
-    static const enum flag_id asks[] = {FLAG_PLAN_DIFF, FLAG_SIM_GRANULARITY, FLAG_SIM_MOE_RULE,
-                                        FLAG_SIM_HIT};
+/* Flags of the machine that a plan is made on say nothing of one that is described. */
+static ats_status check_described(const struct flags *f) {
+    static const enum flag_id others[] = {FLAG_DEVICE,    FLAG_PROFILE, FLAG_ONE_PROGRAM,
+                                          FLAG_PLAN_SEED, FLAG_CPU_ISA, FLAG_TRACE};
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        if (f->values[others[i]].source == SOURCE_COMMAND_LINE)
+            return fail(ATS_BAD_ARGUMENT, "%s is about this machine: it goes without --machine",
+                        flag_long_name(&flag_table[others[i]]));
+    return ATS_OK;
+}
+
+/* What an engine does not tell is told of this machine by its times, as if it were described.
+ * *machine NULL: nothing of that is asked. */
+static ats_status find_machine(struct app *app, const char **machine) {
+    static const enum flag_id asks[] = {FLAG_PLAN_DIFF, FLAG_SIM_HIT};
     const struct flags *f = &app->flags;
-    ats_profiling p;
-    bool asked = false;
-    if (flag_text(f, FLAG_SIM_MACHINE)) return flag_text(f, FLAG_SIM_MACHINE);
-    for (size_t i = 0; i < COUNT_OF(asks); i++)
-        asked = asked || flag_given(f, asks[i]);
-    if (!asked || app_find_model(app) != ATS_OK) return NULL;
-    ats_profiling_default(&p);
-    p.model = app->model;
-    p.devices = flag_text(f, FLAG_DEVICE);
-    p.n_threads = flag_int(f, FLAG_THREADS);
-    app_types(app, &p.kv_k, &p.kv_v, &p.math);
-    char *path = ats_profile_find(&p);
-    const char *machine = path ? arena_strdup(&app->arena, path) : NULL;
-    ats_free(path);
-    return machine;
+    *machine = flag_text(f, FLAG_SIM_MACHINE);
+    TRY(app_find_model(app));
+    if (*machine) return check_described(f);
+    for (size_t i = 0; i < COUNT_OF(asks); i++) {
+        if (!flag_given(f, asks[i])) continue;
+        *machine = app_find_profile(app);
+        if (*machine) return ATS_OK;
+        return fail(ATS_BAD_ARGUMENT,
+                    "%s needs times: of a described machine (--machine), or of this one with its "
+                    "GPU, which `atsinfer profile` measures",
+                    flag_long_name(&flag_table[asks[i]]));
+    }
+    return ATS_OK;
 }
 
 int cmd_plan(struct app *app) {
-    const char *machine = find_machine(app);
-    if (machine) return explain_plan(app, machine);
+    const char *machine;
     json_t *o = NULL;
-    ats_status status = app_find_model(app);
-    if (status == ATS_OK && flag_text(&app->flags, FLAG_PLAN_DIFF))
-        status = fail(ATS_BAD_ARGUMENT, "--diff compares plans of a described machine: give it "
-                                        "with --machine");
+    ats_status status = find_machine(app, &machine);
+    if (status == ATS_OK && machine) return explain_plan(app, machine);
     if (status == ATS_OK) status = tell_plan(app, &o);
     if (status == ATS_OK) tell_how(app, o);
     int code = status == ATS_OK ? print_plan(app, o) : app_fail(app, status);

@@ -2,6 +2,7 @@
 #include "app/cmd.h"
 #include "base/file.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +30,18 @@ static void add_shares(struct buf *out, const char *name, const json_t *o) {
 
 static void add_limit(struct buf *out, const json_t *limits, const char *key, const char *name) {
     const json_t *o = json_object_get(limits, key);
+    if (!json_is_number(json_object_get(o, "tok_s"))) return; /* nothing that is known binds */
     buf_printf(out, "%-9s  %.1f tok/s, bound by ", name, real_of(o, "tok_s"));
     add_text(out, o, "binds");
     buf_printf(out, ", hit %.0f%%\n", 100 * real_of(o, "hit"));
 }
 
-/* What the executor makes of it on simulated devices. */
+/* What the executor makes of it on simulated devices: of what it can run, if that is another thing.
+ */
 static void add_executed(struct buf *out, const json_t *o) {
     static const char *const names[] = {"decode", "prefill"};
     const json_t *executed = json_object_get(o, "executed");
+    bool other = false;
     if (!executed) {
         buf_add_str(out, "executed   not: ");
         add_text(out, o, "not_executed");
@@ -47,10 +51,14 @@ static void add_executed(struct buf *out, const json_t *o) {
     buf_add_str(out, "executed   ");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         const json_t *one = json_object_get(executed, names[i]);
-        buf_printf(out, "%s%s %.2f ms (%+.1f%% of what is predicted)", i ? ", " : "", names[i],
-                   1e3 * real_of(one, "round_s"), 100 * real_of(one, "gap"));
+        double predicted_s = real_of(one, "predicted_s");
+        buf_printf(out, "%s%s %.2f ms, predicted %.2f (%+.1f%%)", i ? "; " : "", names[i],
+                   1e3 * real_of(one, "round_s"), 1e3 * predicted_s, 100 * real_of(one, "gap"));
+        double told_s = real_of(json_object_get(o, names[i]), "round_s");
+        if (i == 0) other = fabs(predicted_s - told_s) > 0.001 * told_s; /* of the same depth */
     }
-    buf_add_str(out, "\n");
+    buf_add_str(out,
+                other ? "\n           as far as it can: experts whole, caches in place\n" : "\n");
 }
 
 static void add_report(struct buf *out, const json_t *o) {
@@ -161,11 +169,22 @@ static void add_load(struct buf *out, const json_t *load) {
     }
 }
 
-static void fill(struct app *app, ats_simulation *s) {
+/* Described, or this one by its times. */
+static ats_status find_machine(struct app *app, const char **machine) {
+    TRY(app_find_model(app));
+    *machine = flag_text(&app->flags, FLAG_SIM_MACHINE);
+    if (!*machine) *machine = app_find_profile(app);
+    if (*machine) return ATS_OK;
+    return fail(ATS_BAD_ARGUMENT, "no machine: give a description with --machine "
+                                  "(machines/*.json), or measure this one and its GPU (atsinfer "
+                                  "profile)");
+}
+
+static void fill(struct app *app, const char *machine, ats_simulation *s) {
     const struct flags *f = &app->flags;
     ats_simulation_default(s);
     s->model = app->model;
-    s->machine = flag_text(f, FLAG_SIM_MACHINE);
+    s->machine = machine;
     s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
     s->transfer = flag_text(f, FLAG_SIM_TRANSFER);
     s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
@@ -230,12 +249,10 @@ int cmd_simulate(struct app *app) {
     ats_simulation s;
     char *text = NULL;
     json_t *o = NULL;
-    ats_status status = app_find_model(app);
-    if (status == ATS_OK && !flag_text(&app->flags, FLAG_SIM_MACHINE))
-        status = fail(ATS_BAD_ARGUMENT, "no machine: give a description with --machine "
-                                        "(machines/*.json)");
+    const char *machine;
+    ats_status status = find_machine(app, &machine);
     if (status == ATS_OK) {
-        fill(app, &s);
+        fill(app, machine, &s);
         status = ats_simulate(&s, &text);
     }
     if (status == ATS_OK) status = json_parse(text, strlen(text), &o);

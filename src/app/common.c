@@ -190,6 +190,9 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->n_cpu_moe = flag_on(f, FLAG_CPU_MOE) ? -1 : flag_int(f, FLAG_N_CPU_MOE);
     o->vram_mib = flag_int(f, FLAG_VRAM);
     o->profile = flag_text(f, FLAG_PROFILE);
+    o->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
+    o->transfer = flag_text(f, FLAG_SIM_TRANSFER);
+    o->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
     o->one_program = flag_on(f, FLAG_ONE_PROGRAM);
     o->plan_depth = flag_int(f, FLAG_PLAN_DEPTH);
     o->dynamic = (ats_dynamic)flag_int(f, FLAG_DYNAMIC);
@@ -202,6 +205,23 @@ void app_engine_options(struct app *app, ats_options *o) {
     o->no_fusion = flag_on(f, FLAG_NO_FUSION);
     o->force = flag_on(f, FLAG_FORCE);
     o->trace = flag_text(f, FLAG_TRACE);
+}
+
+const char *app_find_profile(struct app *app) {
+    const struct flags *f = &app->flags;
+    const char *profile = flag_text(f, FLAG_PROFILE);
+    ats_profiling p;
+    if (profile && strcmp(profile, "off") == 0) return NULL;
+    if (profile && strcmp(profile, "auto") != 0) return profile;
+    ats_profiling_default(&p);
+    p.model = app->model;
+    p.devices = flag_text(f, FLAG_DEVICE);
+    p.n_threads = flag_int(f, FLAG_THREADS);
+    app_types(app, &p.kv_k, &p.kv_v, &p.math);
+    char *path = ats_profile_find(&p);
+    const char *found = path ? arena_strdup(&app->arena, path) : NULL;
+    ats_free(path);
+    return found;
 }
 
 static bool on_load_progress(void *user, const char *what, uint64_t done, uint64_t total) {

@@ -55,6 +55,9 @@ MUST_CHECK ats_status app_find_model(struct app *app);
 void app_types(const struct app *app, ats_kv_type *kv_k, ats_kv_type *kv_v, ats_math *math);
 /* Options from the flags of commands that compute; borrows from app. */
 void app_engine_options(struct app *app, ats_options *options);
+/* The times of this machine for the model that was found: of the file that --profile names, or
+ * those that are kept. In the arena; NULL: there are none, or they are not wanted. */
+const char *app_find_profile(struct app *app);
 /* -b (0: open) and -ub, under its name in the command: the smaller of the two. */
 int app_batch(const struct flags *f, int n_batch, enum flag_id ubatch);
 /* BAD_ARGUMENT if flags that give homes exclude each other. */

@@ -22,6 +22,17 @@ static void add_size(struct buf *out, double bytes) {
     buf_printf(out, "%11s", format_bytes(text, sizeof text, (uint64_t)bytes));
 }
 
+/* A described machine may be too small for the rest of a model. */
+static void add_host(struct buf *out, const json_t *host, const json_t *memory) {
+    double needs = real_of(host, "weight_bytes") + real_of(host, "kv_bytes");
+    char all[32];
+    if (!json_object_get(memory, "host_bytes") || needs <= real_of(memory, "host_bytes")) return;
+    buf_printf(out,
+               "the host has only %s: what does not fit is read from the file in every round,\n"
+               "which no prediction here knows of\n",
+               format_bytes(all, sizeof all, (uint64_t)real_of(memory, "host_bytes")));
+}
+
 static void add_memory(struct buf *out, const json_t *o) {
     static const char *const devices[] = {"gpu", "host"};
     const json_t *memory = json_object_get(o, "memory");
@@ -46,7 +57,9 @@ static void add_memory(struct buf *out, const json_t *o) {
     add_size(out, real_of(memory, "slot_bytes"));
     buf_add_str(out, "; left to others ");
     add_size(out, real_of(memory, "left_to_others_bytes"));
-    buf_printf(out, "\n%.0f device changes a round\n", real_of(o, "device_changes"));
+    buf_add_char(out, '\n');
+    add_host(out, json_object_get(o, "host"), memory);
+    buf_printf(out, "%.0f device changes a round\n", real_of(o, "device_changes"));
 }
 
 /* What it costs that homes were given, against the best plan for the same memory. */
@@ -76,11 +89,11 @@ static void add_streamed(struct buf *out, const json_t *row) {
 static void add_predictions(struct buf *out, const json_t *o) {
     const json_t *list = json_object_get(o, "predictions");
     bool streams = json_object_get(json_array_get(list, 0), "streamed_decode_tok_s") != NULL;
-    buf_printf(out, "\n%8s %14s %14s %8s%s\n", "depth", "decode tok/s", "prefill tok/s", "regret",
+    buf_printf(out, "\n%7s %14s %14s %8s%s\n", "depth", "decode tok/s", "prefill tok/s", "regret",
                streams ? STREAMED : "");
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *p = json_array_get(list, i);
-        buf_printf(out, "%8.0f %14.2f %14.1f %7.1f%%", real_of(p, "depth"),
+        buf_printf(out, "%7.0f %14.2f %14.1f %7.1f%%", real_of(p, "depth"),
                    real_of(p, "decode_tok_s"), real_of(p, "prefill_tok_s"),
                    100 * real_of(p, "regret"));
         add_streamed(out, p);
@@ -92,10 +105,12 @@ static void add_limits(struct buf *out, const json_t *o) {
         const char *key, *name;
     } kinds[] = {{"round", "a round"}, {"blocks", "its blocks"}, {"prefill", "a prefill"}};
     const json_t *limits = json_object_get(o, "limits");
+    buf_add_char(out, '\n');
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         const json_t *l = json_object_get(limits, kinds[i].key);
-        buf_printf(out, "%slimit of %-11s %.1f tok/s, bound by ", i ? "" : "\n", kinds[i].name,
-                   real_of(l, "tok_s"));
+        if (!json_is_number(json_object_get(l, "tok_s")))
+            continue; /* nothing that is known binds */
+        buf_printf(out, "limit of %-11s %.1f tok/s, bound by ", kinds[i].name, real_of(l, "tok_s"));
         add_text(out, l, "binds");
         buf_add_char(out, '\n');
     }
@@ -120,15 +135,9 @@ static void add_changes(struct buf *out, const json_t *o) {
     }
 }
 
-void explain_add_name(struct buf *out, const json_t *item) {
-    const char *op = json_string_value(json_object_get(item, "op"));
-    if (op && strcmp(op, "attention") == 0) buf_printf(out, "blk.%.0f.", real_of(item, "layer"));
-    add_text(out, item, "name");
-}
-
 void explain_add_kind(struct buf *out, const json_t *item) {
     struct buf name = {0};
-    explain_add_name(&name, item);
+    add_text(&name, item, "name");
     const char *text = buf_str(&name), *dot = NULL;
     if (real_of(item, "layer") >= 0 && strncmp(text, "blk.", 4) == 0) dot = strchr(text + 4, '.');
     buf_add_str(out, dot ? dot + 1 : text);
@@ -141,7 +150,7 @@ static void add_items(struct buf *out, const json_t *o) {
     for (size_t i = 0; i < json_array_size(items); i++) {
         const json_t *row = json_array_get(items, i);
         struct buf name = {0};
-        explain_add_name(&name, row);
+        add_text(&name, row, "name");
         buf_printf(out, "%-32s ", buf_str(&name));
         buf_free(&name);
         add_size(out, real_of(row, "bytes"));
@@ -204,6 +213,7 @@ static void fill(struct app *app, const char *machine, ats_simulation *s) {
     s->model = app->model;
     s->machine = machine;
     s->granularity = flag_text(f, FLAG_SIM_GRANULARITY);
+    s->transfer = flag_text(f, FLAG_SIM_TRANSFER);
     s->paper_moe = strcmp(flag_text(f, FLAG_SIM_MOE_RULE), "paper") == 0;
     s->expert_hit_exponent = f->values[FLAG_SIM_HIT].real;
     s->vram_mib = flag_int(f, FLAG_VRAM);
@@ -225,8 +235,7 @@ int explain_plan(struct app *app, const char *machine) {
     ats_simulation s;
     char *text = NULL;
     json_t *o = NULL;
-    ats_status status = app_find_model(app);
-    if (status == ATS_OK) status = app_check_rules(app);
+    ats_status status = app_check_rules(app);
     if (status == ATS_OK && flag_given(&app->flags, FLAG_SAVE_PLAN))
         status = fail(ATS_BAD_ARGUMENT, "--save-plan keeps a plan that this machine's devices are "
                                         "to run; one for a described machine is only told");

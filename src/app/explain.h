@@ -8,9 +8,7 @@ struct app;
 
 /* All of it. */
 void explain_add(struct app *app, struct buf *out, const json_t *answer);
-/* An item as it is called: "blk.7.attention", "blk.7.ffn_up.weight". Appended, safe to print. */
-void explain_add_name(struct buf *out, const json_t *item);
-/* The same without its layer: "attention", "ffn_up.weight". */
+/* An item's name without its layer: "attn_kv", "ffn_up.weight". Appended, safe to print. */
 void explain_add_kind(struct buf *out, const json_t *item);
 /* "items" as a map, kinds of tensors by layers: letters, or blocks of colour. Lines have at most
  * `width` columns (from 16): a model of more layers is cut into several maps. */

@@ -321,12 +321,12 @@ const struct flag flag_table[N_FLAGS] = {
                               "GPU's memory or give it back (memory), or also their share of a "
                               "device or the link, if the plan was made by a profile (on)"},
     [FLAG_REPLAN_THRESHOLD] = {.names = {"--replan-threshold"}, .value = "X", .kind = FLAG_REAL,
-                               .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 0, .max = 10,
-                               .default_value = "0.15",
+                               .group = GROUP_PLACEMENT, .commands = ENGINE | SIM,
+                               .min = 0.001, .max = 10, .default_value = "0.15",
                                .help = "plan again when a device or the link is off by this share"},
     [FLAG_REPLAN_INTERVAL] = {.names = {"--replan-interval"}, .value = "N", .kind = FLAG_REAL,
-                              .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .min = 0, .max = 1000000,
-                              .default_value = "5",
+                              .group = GROUP_PLACEMENT, .commands = ENGINE | SIM,
+                              .min = 1, .max = 1000000, .default_value = "5",
                               .help = "rounds from one plan to the next, at least"},
     [FLAG_PLAN] = {.names = {"--plan"}, .value = "FILE", .kind = FLAG_TEXT,
                    .group = GROUP_PLACEMENT, .commands = ENGINE | SIM, .takes_file = true,
@@ -612,19 +612,21 @@ const struct flag flag_table[N_FLAGS] = {
     /* simulate */
     [FLAG_SIM_MACHINE] = {.names = {"--machine"}, .value = "FILE", .kind = FLAG_TEXT,
                           .group = GROUP_TASK, .commands = SIM | PLAN, .takes_file = true,
-                          .help = "the description of the machine, or a profile measured on one"},
+                          .help = "the description of the machine, or a profile measured on one; simulate: "
+                                  "without it this one, if it was measured"},
     [FLAG_SIM_GRANULARITY] = {.names = {"--granularity"}, .value = "UNIT", .kind = FLAG_CHOICE,
-                              .group = GROUP_TASK, .commands = SIM | PLAN,
+                              .group = GROUP_PLACEMENT, .commands = ENGINE | SIM,
                               .choices = "layer|expert|tensor|shard", .default_value = "shard",
-                              .help = "what is placed as a whole; shard: blocks may be divided "
-                                      "over both devices"},
+                              .help = "what is placed as a whole, by measured times; shard: blocks "
+                                      "may be divided over both devices"},
     [FLAG_SIM_TRANSFER] = {.names = {"--transfer"}, .value = "RULE", .kind = FLAG_CHOICE,
-                           .group = GROUP_TASK, .commands = SIM, .choices = "none|paper|ours",
-                           .default_value = "ours",
+                           .group = GROUP_PLACEMENT, .commands = ENGINE | SIM,
+                           .choices = "none|paper|ours", .default_value = "ours",
                            .help = "how it is chosen which weights of the host are copied to the GPU "
                                    "for a round"},
     [FLAG_SIM_MOE_RULE] = {.names = {"--moe-rule"}, .value = "RULE", .kind = FLAG_CHOICE,
-                           .group = GROUP_TASK, .commands = SIM | PLAN, .choices = "free|paper",
+                           .group = GROUP_PLACEMENT, .commands = ENGINE | SIM,
+                           .choices = "free|paper",
                            .default_value = "free",
                            .help = "paper: everything but the experts comes first (by tensor)"},
     [FLAG_SIM_CTX] = {.names = {"-c", "--ctx-size"}, .value = "N", .kind = FLAG_INTEGER,
@@ -668,8 +670,9 @@ const struct flag flag_table[N_FLAGS] = {
     [FLAG_PLAN_DIFF] = {.names = {"--diff"}, .value = "PLAN", .kind = FLAG_TEXT,
                         .group = GROUP_TASK, .commands = PLAN, .only_here = true,
                         .takes_file = true,
-                        .help = "with --machine: compare with the plan of a file, or with the best "
-                                "one by layer, expert, tensor or shard"},
+                        .help = "compare with the plan of a file, or with the best one by layer, "
+                                "expert, tensor or shard: on the machine of --machine, or on this "
+                                "one by its times"},
 
     /* profile */
     [FLAG_PROFILE_QUICK] = {.names = {"--quick"}, .kind = FLAG_SWITCH, .group = GROUP_TASK,

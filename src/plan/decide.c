@@ -49,7 +49,7 @@ struct schedule_options decide_schedule_options(const struct decide_options *o,
                                      .stream_caches = o->stream_caches,
                                      .keep_experts = o->one_program,
                                      .keep_blocks = o->one_program,
-                                     .whole_experts = o->runnable,
+                                     .whole_experts = o->runnable || o->whole_experts,
                                      .fixed = o->runnable ? o->placement.fixed : NULL,
                                      .given = o->given ? o->given->given : NULL,
                                      .rule = w->n_slots > 0 ? o->decode_rule : TRANSFER_NONE};
@@ -273,10 +273,15 @@ static double most_slot_bytes(struct arena *arena, const struct items *items,
     return schedule_slot_bytes(arena, items, host, &so);
 }
 
+/* Of one program, which leaves experts where they are if it is runnable. */
+static double least_slot_bytes(const struct items *items, const struct decide_options *o) {
+    return schedule_least_slot_bytes(items, SCHEDULE_PIECES, o->whole_experts);
+}
+
 /* Slots of the largest host part, buffers, then weights and KV: all ways that leave memory. */
 static int list_ways(struct arena *arena, const struct items *items, const struct decide_options *o,
                      struct decide_way *ways) {
-    double slot_bytes = most_slot_bytes(arena, items, o);
+    double slot_bytes = most_slot_bytes(arena, items, o), least = least_slot_bytes(items, o);
     int n = 0;
     for (size_t b = 0; b < COUNT_OF(chunks); b++)
         for (size_t k = 0; k < COUNT_OF(slots); k++) {
@@ -284,6 +289,7 @@ static int list_ways(struct arena *arena, const struct items *items, const struc
             if (o->n_slots >= 0) w.n_slots = o->n_slots;
             if (o->n_batch > 0) w.n_batch = o->n_batch;
             w.slot_bytes = fmin(slots[k].bytes, slot_bytes);
+            if (w.n_slots > 0) w.slot_bytes = fmax(w.slot_bytes, least);
             w.work_bytes = (double)schedule_work_bytes(items, w.n_batch);
             w.budget_bytes = o->device_bytes - w.work_bytes - w.n_slots * w.slot_bytes;
             bool more_slots = k > 0 && (o->decode_rule == TRANSFER_NONE || o->n_slots == 0);
@@ -311,8 +317,8 @@ static int by_request(const void *a, const void *b) {
     return x->n_batch != y->n_batch ? x->n_batch - y->n_batch : x->n_slots - y->n_slots;
 }
 
-static bool is_probe(const struct decide_way *w) {
-    return w->n_slots == slots[PROBED].n && w->slot_bytes <= slots[PROBED].bytes;
+static bool is_probe(const struct decide_way *w, double small) {
+    return w->n_slots == slots[PROBED].n && w->slot_bytes <= small;
 }
 
 /* One way of each chunk is timed; of those that come near the best the others stay, as slots and
@@ -321,15 +327,16 @@ static int of_best_chunks(struct arena *arena, const struct items *items,
                           const struct decide_options *o, double most_s, struct decide_way *ways,
                           int n) {
     double least = HUGE_VAL;
+    const double small = fmax(slots[PROBED].bytes, least_slot_bytes(items, o));
     int near[COUNT_OF(chunks)], n_near = 0, kept = 0;
     for (int i = 0; i < n; i++) {
-        if (!is_probe(&ways[i])) continue;
+        if (!is_probe(&ways[i], small)) continue;
         time_way(arena, items, o, 1, &ways[i]);
         if (ways[i].prompt_s <= NEAR * most_s) least = fmin(least, ways[i].request_s);
     }
     if (!(least < HUGE_VAL)) return n;
     for (int i = 0; i < n; i++)
-        if (is_probe(&ways[i]) && ways[i].request_s <= NEAR * least)
+        if (is_probe(&ways[i], small) && ways[i].request_s <= NEAR * least)
             near[n_near++] = ways[i].n_batch;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n_near; k++)
@@ -405,19 +412,6 @@ static ats_status decide_granularity(struct arena *arena, const struct items *it
 
 /* ---- two programs ---- */
 
-/* A slot for a piece of any item: two schedules cut one into few. */
-static double least_slot_bytes(const struct items *items) {
-    double least = 0;
-    for (int i = 0; i < items->n_items; i++) {
-        const struct item *item = &items->items[i];
-        int n = max_int(1, item->n_experts);
-        double share = item->n_experts > 0 ? ceil((double)n / SCHEDULE_PAIR_PIECES) / n
-                                           : 1.0 / SCHEDULE_PAIR_PIECES;
-        least = fmax(least, share * (double)item->weight_bytes);
-    }
-    return least;
-}
-
 /* A placement for two programs is made for so many slots, small ones: what memory they leave to
  * weights is worth more than copies in one piece. A block takes several of them. */
 static const int pair_slots[] = {2, 4};
@@ -437,7 +431,7 @@ static void try_pair(struct arena *arena, const struct items *items, const struc
 static bool set_slots(const struct items *items, const struct decide_options *o, int n_slots,
                       double slot_bytes, struct decide_way *w) {
     w->n_slots = n_slots;
-    w->slot_bytes = fmax(slot_bytes, least_slot_bytes(items));
+    w->slot_bytes = fmax(slot_bytes, schedule_least_slot_bytes(items, SCHEDULE_PAIR_PIECES, true));
     w->work_bytes = (double)schedule_work_bytes(items, w->n_batch);
     w->budget_bytes = o->device_bytes - w->work_bytes - w->n_slots * w->slot_bytes;
     return w->budget_bytes >= (double)o->fixed_bytes;

@@ -17,7 +17,7 @@ struct decide_options {
     double device_bytes; /* for weights, caches, slots and the buffers of a round */
     int64_t fixed_bytes; /* of what `placement` fixes on the device: the least a way must leave */
     int n_batch;         /* tokens of a chunk; 0: the best of 512 to 4096 */
-    int n_slots;         /* -1: the best of 0, 2 and 4 */
+    int n_slots;         /* -1: the best of 0, 2, 4 and 8 */
     int n_prompt, n_answer; /* tokens of the request that ways are compared by */
     int depth;              /* tokens before its decode rounds */
     enum transfer_rule decode_rule, prefill_rule;
@@ -27,6 +27,7 @@ struct decide_options {
      * scattered. And besides what is placed well, what others do is tried: everything on the CPU,
      * the first and the last layers. */
     bool runnable;
+    bool whole_experts; /* of what is not runnable: its experts come whole, as there */
     /* Of that the same is streamed in decode and in prompts: what suits decode, what suits prompts,
      * or nothing. Else the better of that and of a schedule for each (decide_pair). */
     bool one_program;

@@ -42,8 +42,9 @@ static json_t *predictions_json(const struct explanation *e, int chunk, double n
 }
 
 static json_t *limit_json(const struct limit *l, double n_tokens) {
-    return json_pack("{s:o, s:s, s:f}", "tok_s", rate(n_tokens, l->round_s), "binds",
-                     limit_binds_name(l->binds), "resident_share_of_reads", l->hit);
+    return json_pack("{s:o, s:s?, s:f}", "tok_s", rate(n_tokens, l->round_s), "binds",
+                     l->round_s > 0 ? limit_binds_name(l->binds) : NULL, "resident_share_of_reads",
+                     l->hit);
 }
 
 static json_t *change_json(const struct explain_change *c, int chunk, double n_tokens) {

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "model/fold.h"
+#include "plan/names.h"
 
 enum { KV_PAGE = 64 }; /* tokens; house.md 6 */
 enum { FINE_CELLS = 2048, FINE_ALIGN = 4096 };
@@ -28,11 +29,7 @@ struct maker {
 };
 
 const char *items_name(const struct items *items, int item) {
-    const struct graph *g = items->graph;
-    const struct graph_op *op = &g->ops[items->items[item].op];
-    if (op->kind == OP_EXPERTS) return g->weights[op->p.experts.weights[EXPERT_GATE]].name;
-    return op->weight >= 0 && op->kind != OP_ATTENTION ? g->weights[op->weight].name
-                                                       : op_kind_name(op->kind);
+    return items->names[items->items[item].op];
 }
 
 /* ---- sizes ---- */
@@ -372,6 +369,7 @@ ats_status items_build(struct arena *arena, const struct graph *graph,
                        struct items **out) {
     struct items *items = ARENA_NEW(arena, struct items);
     *items = (struct items){.graph = graph,
+                            .names = plan_names(arena, graph),
                             .profile = profile,
                             .items = ARENA_ARRAY(arena, struct item, graph->n_ops),
                             .blocks = ARENA_ARRAY(arena, struct items_block, graph->n_ops),

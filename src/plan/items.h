@@ -76,6 +76,7 @@ struct items_block {
 
 struct items {
     const struct graph *graph;
+    const char **names; /* (operators of the graph) of names.h */
     const struct profile *profile;
     struct item *items;
     int n_items;
@@ -138,5 +139,5 @@ double items_exchange_time(const struct items *items, double n_tokens, double wi
 
 /* Bytes, rounded up to the grid, of n_units of a block's units. */
 int items_share_quanta(const struct items *items, int block, int n_units);
-/* Name for messages: the tensor's, or the operator's. */
+/* What plan files, overrides and messages call it (names.h). */
 const char *items_name(const struct items *items, int item);

@@ -9,7 +9,6 @@
 #define MAX_UNITS 32
 /* What is larger passes through a slot in pieces. */
 #define MAX_SLOT_BYTES 268435456.0
-#define MAX_PIECES     64
 /* Values of the widest kind that live at once. */
 #define LIVE_VALUES 4
 /* Shares of a block's items that differ by less are one. */
@@ -303,7 +302,7 @@ static void set_pieces(struct chain *c) {
     double slot = c->o->slot_bytes;
     for (int i = 0; i < c->n; i++)
         c->out[i].n_pieces =
-            slot > 0 ? (int)fmin(MAX_PIECES, ceil(c->entries[i].copy_bytes / slot)) : 1;
+            slot > 0 ? (int)fmin(SCHEDULE_PIECES, ceil(c->entries[i].copy_bytes / slot)) : 1;
 }
 
 static void build(struct arena *arena, const struct items *items, const struct placement *p,

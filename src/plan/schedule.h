@@ -84,8 +84,14 @@ bool schedule_same(const struct schedule *a, const struct schedule *b);
 struct plan *schedule_plan(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule *s, int n_slots,
                            double slot_bytes, int n_devices, int cpu, int gpu);
-/* Pieces of an entry in either plan of a pair, at most: together they cut an operator. */
-enum { SCHEDULE_PAIR_PIECES = PLAN_MAX_PARTS / 2 - 2 };
+/* Pieces of an entry at most: of a plan, and of either plan of a pair, which together cut an
+ * operator. */
+enum { SCHEDULE_PIECES = PLAN_MAX_PARTS - 2, SCHEDULE_PAIR_PIECES = PLAN_MAX_PARTS / 2 - 2 };
+/* Pieces in which a share of the weights of n items, which one entry has, passes through slots (0
+ * bytes: as large as it takes): of experts whole ones. */
+int schedule_pieces(const struct items *items, int first, int n, double share, double slot_bytes);
+/* What a slot must hold for any item to come in so many pieces at most; experts: also theirs. */
+double schedule_least_slot_bytes(const struct items *items, int n_pieces, bool experts);
 /* Two schedules of the placement as a plan and its partner for rounds of prompts_from tokens and
  * more (plan.h), which plan_check_pair accepts: what lies on the host is cut where either cuts. */
 struct plan *schedule_pair(struct arena *arena, const struct items *items,

@@ -131,12 +131,7 @@ static void read_entry(const struct items *items, const struct placement *p,
     double bytes = 0, so_far = 0;
     for (int i = e->first; i < e->first + e->n; i++)
         bytes += (double)items->items[i].weight_bytes;
-    int n = slot_bytes > 0 ? (int)ceil(part * host * bytes / slot_bytes) : 1;
-    if (items->items[e->first].n_experts > 0 && n > 1) { /* whole ones */
-        double one = floor(fmax(1, slot_bytes * all / bytes));
-        n = (int)ceil(part * host * all / one);
-    }
-    n = max_int(1, min_int(n, most_pieces));
+    int n = min_int(most_pieces, schedule_pieces(items, e->first, e->n, part * host, slot_bytes));
     for (int i = e->first; i < e->first + e->n; i++) {
         struct streamed *to = &out[i];
         *to = (struct streamed){.comes = true, .piece_begin = n * so_far / bytes};
@@ -228,7 +223,7 @@ struct plan *schedule_plan(struct arena *arena, const struct items *items,
                            const struct placement *p, const struct schedule *s, int n_slots,
                            double slot_bytes, int n_devices, int cpu, int gpu) {
     const struct writer w = {arena, items, p, n_devices, cpu, gpu};
-    const struct streamed *streamed = read_streamed(&w, s, slot_bytes, PLAN_MAX_PARTS - 2);
+    const struct streamed *streamed = read_streamed(&w, s, slot_bytes, SCHEDULE_PIECES);
     struct plan *plan = begin_plan(&w, most_parts(&w, streamed));
     write_plans(&w, n_slots, streamed, NULL, plan, NULL);
     return plan;

@@ -1,10 +1,9 @@
 /* What each part of the system gains, and each granularity, with everything else equal
  * (scheduling.md 8): one chunk, one set of slots, one budget for weights and KV. */
+#include "run/granularity.h"
 #include "run/simulate.h"
 
 #define LEAST_SLOTS 2
-
-static const char *const granularity_names[] = {"layer", "expert", "tensor", "shard"};
 
 /* Slots, chunk and budget of what was found best; slots in any case, since every row reserves
  * them, whether it streams or not. */
@@ -45,7 +44,7 @@ static ats_status fill(struct simulation *s, const struct decide_way *frame, con
 static ats_status fill_granularities(struct simulation *s, struct ablation *a) {
     for (int k = 0; k < SIMULATION_GRANULARITIES; k++) {
         s->granularity = (enum granularity)k;
-        TRY(fill(s, &a->frame, granularity_names[k], &a->granularities[k]));
+        TRY(fill(s, &a->frame, granularity_name(s->granularity), &a->granularities[k]));
     }
     return ATS_OK;
 }

@@ -266,6 +266,12 @@ static ats_status make_by_rules(struct choosing *c) {
         if (!uses_device(e->plan, r->gpu)) leave_gpu(c);
         return ATS_OK;
     }
+    if (e->choice.automatic && !e->planner && o->granularity &&
+        strcmp(o->granularity, "shard") != 0)
+        log_msg(LOG_WARN,
+                "nothing says how long anything takes: whole layers are placed, as they "
+                "fit, not by %s",
+                o->granularity);
     r->n_gpu_layers = e->choice.automatic ? most_layers(c, budget) : n_layers;
     e->plan = plan_by_rules(&e->arena, c->g, e->n_devices, r, &n_lacking);
     describe_layers(c, n_lacking);

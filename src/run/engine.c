@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "model/shape.h"
+#include "run/granularity.h"
 #include "run/measure.h"
 #include "run/sampler.h"
 
@@ -42,6 +43,10 @@ static ats_status check_options(const ats_options *o) {
                     "replan_threshold is %g and replan_interval %g, expected 0 "
                     "to 10 and 0 to 1e6",
                     o->replan_threshold, o->replan_interval);
+    enum granularity granularity;
+    enum transfer_rule rule;
+    TRY(granularity_read(o->granularity, &granularity));
+    TRY(transfer_read(o->transfer, &rule));
     return measure_check_types(o->kv_k, o->kv_v, o->math);
 }
 
@@ -104,14 +109,19 @@ static ats_status open_text(ats_engine *e) {
     return ATS_OK;
 }
 
+ats_status engine_context(const struct gguf *file, int *n_ctx) {
+    uint32_t trained = 0;
+    TRY(gguf_opt_u32(file, ".context_length", &trained));
+    if (!*n_ctx) *n_ctx = (int)min_i64(max_i64(trained, 1), DEFAULT_CTX);
+    if (trained && (uint32_t)*n_ctx > trained)
+        log_msg(LOG_WARN, "the context of %d tokens is longer than the model's %u", *n_ctx,
+                trained);
+    return ATS_OK;
+}
+
 static ats_status open_model(ats_engine *e) {
     ats_options *o = &e->options;
-    uint32_t n_ctx_train = 0;
-    TRY(gguf_opt_u32(e->file, ".context_length", &n_ctx_train));
-    if (!o->n_ctx) o->n_ctx = (int)min_i64(max_i64(n_ctx_train, 1), DEFAULT_CTX);
-    if (n_ctx_train && (uint32_t)o->n_ctx > n_ctx_train)
-        log_msg(LOG_WARN, "the context of %d tokens is longer than the model's %u", o->n_ctx,
-                n_ctx_train);
+    TRY(engine_context(e->file, &o->n_ctx));
     struct model_options options = {
         .n_ctx = o->n_ctx, .math = measure_math(o->math), .row_group = 1, .force = o->force};
     return model_open(e->file, &options, &e->model);

@@ -71,6 +71,9 @@ struct ats_session {
     size_t n_forgotten;
 };
 
+/* engine.c: *n_ctx, or, if it is 0, what the model allows, at most 8192; more than that is warned
+ * of. */
+MUST_CHECK ats_status engine_context(const struct gguf *file, int *n_ctx);
 /* engine.c: opens the devices, plans and loads; stop closes all that, and start may follow. */
 MUST_CHECK ats_status engine_start(ats_engine *e);
 void engine_stop(ats_engine *e);

@@ -7,6 +7,7 @@
 #include "plan/diff.h"
 #include "plan/explain.h"
 #include "run/engine.h"
+#include "run/granularity.h"
 #include "run/simulate.h"
 
 /* total_bytes: of the device; what of it is not usable is left to others. */
@@ -23,11 +24,11 @@ static json_t *memory_json(const struct decide_way *w, double total_bytes, doubl
 static ats_status find_other(struct simulation *s, struct placement **out) {
     struct placement_options o = s->placement_options;
     const int64_t budget = (int64_t)s->best.budget_bytes;
-    if (simulation_granularity(s->o.diff, &o.granularity)) {
+    if (granularity_read(s->o.diff, &o.granularity) == ATS_OK) {
         o.fixed = o.fixed_units = NULL;
-        o.scattered_experts = o.granularity == GRANULARITY_SHARD;
         return placement_solve(&s->arena, s->items, &o, &budget, 1, out);
     }
+    error_clear();
     struct given_plan plan;
     TRY(constraints_read_plan(&s->arena, s->o.diff, s->file->arch, s->items, &plan));
     *out = plan.placement;
@@ -129,8 +130,9 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
     TRY(explain(&s->arena, &problem, s->constraints.given.placement, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));
-    json_object_set_new(*out, "memory",
-                        memory_json(&s->best, (double)s->machine->gpu_bytes, s->vram_bytes));
+    json_t *memory = memory_json(&s->best, (double)s->machine->gpu_bytes, s->vram_bytes);
+    json_object_set_new(memory, "host_bytes", json_integer(s->machine->host_bytes));
+    json_object_set_new(*out, "memory", memory);
     json_object_set_new(*out, "granularity", json_string(s->o.granularity));
     json_object_set_new(*out, "n_layers", json_integer(s->model->hp.n_layers));
     json_object_set_new(*out, "context", json_integer(s->o.n_ctx));
@@ -178,6 +180,25 @@ static void add_own_streaming(struct arena *arena, const struct planner *p,
     if (o.placement.n_depths > 0) add_streaming(&s, e, answer);
 }
 
+/* As the ledger has it: plans by hand have no budget, and a planner counts buffers roughly. Of a
+ * GPU that was left alone what it might have had. */
+static json_t *own_memory_json(const ats_engine *e) {
+    struct decide_way w = {.budget_bytes = (double)e->choice.budget_bytes};
+    double total = w.budget_bytes, usable = w.budget_bytes;
+    for (int d = 0; d < e->n_devices; d++) {
+        const struct executor_ledger *l = &e->ledger.devices[d];
+        if (!e->devices[d]->gpu) continue;
+        total = (double)l->memory.total_bytes;
+        usable = (double)l->limit_bytes;
+        w.work_bytes = (double)l->work_bytes;
+        w.n_slots = e->plan->n_slots[d];
+        if (e->plan->prompts) w.n_slots = max_int(w.n_slots, e->plan->prompts->n_slots[d]);
+        if (w.n_slots > 0) w.slot_bytes = (double)l->slot_bytes / w.n_slots;
+        w.budget_bytes = usable - w.work_bytes - (double)l->slot_bytes;
+    }
+    return memory_json(&w, total, usable);
+}
+
 char *ats_engine_explain(const ats_engine *e) {
     const struct planner *p = e->planner;
     struct arena arena = {0};
@@ -187,13 +208,11 @@ char *ats_engine_explain(const ats_engine *e) {
     if (!way) return NULL;
     if (explain_own(&arena, p, way, &x) == ATS_OK) {
         json_t *o = explain_to_json(x, "cpu", "gpu");
-        double budget = (double)e->choice.budget_bytes, total = budget;
-        for (int d = 0; d < e->n_devices; d++)
-            if (e->devices[d]->gpu) total = (double)e->ledger.devices[d].memory.total_bytes;
         json_object_set_new(o, "schema", json_integer(1));
-        json_object_set_new(o, "memory", memory_json(way, total, budget));
+        json_object_set_new(o, "memory", own_memory_json(e));
         add_own_streaming(&arena, p, way, x, o);
-        json_object_set_new(o, "granularity", json_string("shard"));
+        json_object_set_new(o, "granularity",
+                            json_string(granularity_name(p->base.placement.granularity)));
         json_object_set_new(o, "n_layers", json_integer(e->model->hp.n_layers));
         json_object_set_new(o, "context", json_integer(e->options.n_ctx));
         json_object_set_new(o, "prediction", planner_json(p, way));

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "run/engine.h"
+#include "run/granularity.h"
 #include "run/kept_profile.h"
 
 /* A whole measurement that would take longer is a quick one. */
@@ -146,17 +147,22 @@ static ats_status make_items(struct planner *p, const ats_engine *e) {
 }
 
 /* A request of a prompt that fills half the context, at most 2048 tokens. */
-static void set_options(struct planner *p, const ats_engine *e) {
+static ats_status set_options(struct planner *p, const ats_engine *e) {
     struct decide_options *o = &p->base;
     *o = decide_options_default(e->options.n_ctx, 0);
+    TRY(granularity_read(e->options.granularity, &o->placement.granularity));
+    TRY(transfer_read(e->options.transfer, &o->decode_rule));
+    o->prefill_rule = o->decode_rule;
+    o->placement.paper_moe = e->options.paper_moe;
     o->runnable = o->placement.prompts_in_place = true;
     o->one_program = e->options.one_program;
     o->n_batch = e->options.n_batch;
     o->placement.prefill_tokens = min_int(o->n_batch, o->n_prompt);
     o->placement.prompt_tokens = (double)o->n_prompt / o->n_answer;
-    if (!e->options.plan_depth) return;
+    if (!e->options.plan_depth) return ATS_OK;
     o->depth = o->placement.depths[0] = min_int(e->options.plan_depth, e->options.n_ctx);
     o->placement.weights[0] = o->placement.n_depths = 1;
+    return ATS_OK;
 }
 
 /* How many tokens of a prompt are evaluated at a time, if the user leaves it open. Devices are not
@@ -172,8 +178,7 @@ static ats_status choose_chunk(struct planner *p, ats_engine *e) {
     o->n_batch = n_batch;
     log_msg(LOG_INFO, "prompts are evaluated %d tokens at a time", n_batch);
     TRY(make_items(p, e));
-    set_options(p, e);
-    return ATS_OK;
+    return set_options(p, e);
 }
 
 static ats_status open_all(struct planner *p, ats_engine *e) {
@@ -181,7 +186,7 @@ static ats_status open_all(struct planner *p, ats_engine *e) {
     TRY(find_profile(p, e));
     if (!p->profile) return ATS_OK;
     TRY(make_items(p, e));
-    set_options(p, e);
+    TRY(set_options(p, e));
     return p->items->n_items > 0 ? choose_chunk(p, e) : ATS_OK;
 }
 

@@ -4,12 +4,11 @@
 #include <string.h>
 
 #include "model/shape.h"
+#include "run/engine.h"
+#include "run/granularity.h"
 #include "run/measure.h"
 
 #define MOST_CHUNK 4096
-
-static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
-static const char *const transfers[] = {"none", "paper", "ours"};
 
 void ats_simulation_default(ats_simulation *s) {
     *s = (ats_simulation){.granularity = "shard", .transfer = "ours", .n_slots = -1};
@@ -17,49 +16,33 @@ void ats_simulation_default(ats_simulation *s) {
 
 /* ---- what is asked ---- */
 
-static ats_status choose(const char *what, const char *text, const char *const *names, int n,
-                         int *out) {
-    for (int i = 0; i < n; i++)
-        if (text && strcmp(text, names[i]) == 0) {
-            *out = i;
-            return ATS_OK;
-        }
-    return fail(ATS_BAD_ARGUMENT, "there is no %s \"%.40s\"", what, text ? text : "");
-}
-
-bool simulation_granularity(const char *name, enum granularity *out) {
-    int found = 0;
-    bool ok = choose("granularity", name, granularities, COUNT_OF(granularities), &found) == ATS_OK;
-    error_clear();
-    *out = (enum granularity)found;
-    return ok;
-}
-
 static ats_status check_range(const char *name, int value, int min, int max) {
     if (value >= min && value <= max) return ATS_OK;
     return fail(ATS_BAD_ARGUMENT, "%s is %d, expected %d to %d", name, value, min, max);
 }
 
-static ats_status read_options(struct simulation *s, const ats_simulation *given) {
-    static const enum transfer_rule rules[] = {TRANSFER_NONE, TRANSFER_PAPER, TRANSFER_LABELS};
+static ats_status open_file(struct simulation *s) {
+    if (!s->o.model) return fail(ATS_BAD_ARGUMENT, "no model is given");
+    if (!s->o.machine) return fail(ATS_BAD_ARGUMENT, "no machine is given");
+    return shape_is_path(s->o.model) ? shape_open(s->o.model, &s->file)
+                                     : gguf_open(s->o.model, &s->file);
+}
+
+static ats_status read_options(struct simulation *s) {
     ats_simulation *o = &s->o;
-    int granularity = 0, transfer = 0;
-    *o = *given;
     if (!o->granularity) o->granularity = "shard";
     if (!o->transfer) o->transfer = "ours";
-    if (!o->model) return fail(ATS_BAD_ARGUMENT, "no model is given");
-    if (!o->machine) return fail(ATS_BAD_ARGUMENT, "no machine is given");
-    TRY(choose("granularity", o->granularity, granularities, COUNT_OF(granularities),
-               &granularity));
-    TRY(choose("transfer", o->transfer, transfers, COUNT_OF(transfers), &transfer));
-    s->granularity = (enum granularity)granularity;
-    s->rule = s->prefill_rule = rules[transfer];
-    if (o->n_ctx == 0) o->n_ctx = 4096;
+    TRY(granularity_read(o->granularity, &s->granularity));
+    TRY(transfer_read(o->transfer, &s->rule));
+    s->prefill_rule = s->rule;
+    TRY(check_range("n_ctx", o->n_ctx, 0, 1 << 24));
+    if (o->n_ctx == 0 && !s->explains) o->n_ctx = 4096;
+    TRY(engine_context(s->file, &o->n_ctx));
     if (o->n_prompt == 0) o->n_prompt = min_int(2048, o->n_ctx);
     s->depth_open = o->depth == 0;
     if (s->depth_open) o->depth = o->n_prompt;
+    if (s->explains) o->depth = min_int(o->depth, o->n_ctx); /* as engines have it */
     TRY(measure_check_types(o->kv_k, o->kv_v, o->math));
-    TRY(check_range("n_ctx", o->n_ctx, 1, 1 << 24));
     TRY(check_range("n_prompt", o->n_prompt, 1, o->n_ctx));
     TRY(check_range("depth", o->depth, 0, o->n_ctx));
     TRY(check_range("n_batch", o->n_batch, 0, 1 << 16));
@@ -84,10 +67,6 @@ static ats_status open_model(struct simulation *s) {
                                           .math = measure_math(s->o.math),
                                           .row_group = PLAN_ROW_GROUP,
                                           .planning = true};
-    if (shape_is_path(s->o.model))
-        TRY(shape_open(s->o.model, &s->file));
-    else
-        TRY(gguf_open(s->o.model, &s->file));
     TRY(model_open(s->file, &options, &s->model));
     float exponent = 1;
     TRY(gguf_opt_f32(s->file, "atsinfer.expert_hit_exponent", &exponent));
@@ -100,6 +79,9 @@ static ats_status open_model(struct simulation *s) {
 
 static ats_status open_machine(struct simulation *s) {
     TRY(profile_read(&s->arena, s->o.machine, &s->machine));
+    if (s->machine->gpu_bytes <= 1) /* measured without one */
+        return fail(ATS_UNSUPPORTED, "%s: \"%.60s\" has no GPU: there is nothing to divide",
+                    s->o.machine, s->machine->name);
     s->vram_bytes = (double)s->machine->usable_bytes;
     if (s->o.vram_mib == 0) return ATS_OK;
     s->vram_bytes = (double)s->o.vram_mib * 1048576;
@@ -152,7 +134,7 @@ static struct placement_options placement_options_of(const struct simulation *s,
     }
     o.prefill_tokens = n_batch;
     if (s->o.stream_caches) o.prompt_tokens = 0; /* the CPU does not have to attend */
-    o.scattered_experts = s->granularity == GRANULARITY_SHARD;
+    o.scattered_experts = s->granularity == GRANULARITY_SHARD && !s->explains;
     o.fixed = s->constraints.fixed;
     o.fixed_units = s->constraints.fixed_units;
     return o;
@@ -174,6 +156,7 @@ struct decide_options simulation_options(const struct simulation *s, int n_batch
                                    .depth = s->o.depth,
                                    .decode_rule = s->rule,
                                    .prefill_rule = s->prefill_rule,
+                                   .whole_experts = s->explains,
                                    .given = given_plan(s) ? &given_plan(s)->streams : NULL,
                                    .stream_caches = s->o.stream_caches};
 }
@@ -242,7 +225,9 @@ static void set_limits(struct simulation *s) {
 }
 
 ats_status simulation_run(struct simulation *s, const ats_simulation *given) {
-    TRY(read_options(s, given));
+    s->o = *given;
+    TRY(open_file(s));
+    TRY(read_options(s));
     TRY(open_model(s));
     TRY(open_machine(s));
     TRY(make_items(s));

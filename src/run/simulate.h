@@ -25,7 +25,9 @@ struct simulation {
     struct placement_options placement_options; /* and the placement */
     struct items *items;
     struct constraints constraints;
-    bool explains;   /* homes are told: what a given plan streams is left open */
+    /* Homes are told, of a plan that this engine could run: experts come whole and are a range, and
+     * what a given plan streams is left open. */
+    bool explains;
     bool depth_open; /* nobody has said for which decode is planned */
     double hit_exponent;
     double vram_bytes;
@@ -91,8 +93,6 @@ struct load_run {
  * explains; to be closed also after an error. */
 MUST_CHECK ats_status simulation_run(struct simulation *s, const ats_simulation *given);
 void simulation_close(struct simulation *s);
-/* False: no granularity has this name. */
-bool simulation_granularity(const char *name, enum granularity *out);
 
 /* Items as timed by a machine, which is borrowed; what is decided with s's granularity and rules,
  * placements for chunks of n_batch. */

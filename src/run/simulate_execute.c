@@ -14,6 +14,9 @@ static struct schedule_options runnable(const struct simulation *s, int n_tokens
     struct schedule_options so = prompt ? decide_prompt_options(&o, &s->best, n_tokens, depth)
                                         : decide_schedule_options(&o, &s->best, n_tokens, depth);
     so.whole_experts = true;
+    if (so.n_slots > 0) /* of which a slot holds several, where they are many */
+        so.slot_bytes =
+            fmax(so.slot_bytes, schedule_least_slot_bytes(s->items, SCHEDULE_PIECES, true));
     return so;
 }
 

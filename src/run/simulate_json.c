@@ -1,6 +1,7 @@
 /* A simulation as JSON: speeds, where time goes, limits, and a trace. */
 #include <math.h>
 #include <string.h>
+#include "run/granularity.h"
 #include "run/simulate.h"
 
 /* JSON has no infinity: null. */
@@ -52,7 +53,8 @@ static json_t *limit_json(const struct limit *l, double n_tokens) {
     json_t *o = json_object();
     set(o, "tok_s", n_tokens / l->round_s);
     set(o, "hit", l->hit);
-    json_object_set_new(o, "binds", json_string(limit_binds_name(l->binds)));
+    json_object_set_new(o, "binds",
+                        l->round_s > 0 ? json_string(limit_binds_name(l->binds)) : json_null());
     return o;
 }
 
@@ -143,7 +145,6 @@ static json_t *phase_json(double tok_s, const struct timeline_result *r, const s
 }
 
 static json_t *row_json(const struct simulation *s, const struct ablation_row *row) {
-    static const char *const granularities[] = {"layer", "expert", "tensor", "shard"};
     const struct decide_way *w = &row->way;
     const struct timeline_result *decode = &w->decode.transfer.result,
                                  *prefill =
@@ -151,7 +152,7 @@ static json_t *row_json(const struct simulation *s, const struct ablation_row *r
     double prompt_s = row->serial ? w->prompt_serial_s : w->prompt_s;
     json_t *o = json_object();
     json_object_set_new(o, "name", json_string(row->name));
-    json_object_set_new(o, "granularity", json_string(granularities[row->granularity]));
+    json_object_set_new(o, "granularity", json_string(granularity_name(row->granularity)));
     set(o, "gpu_bytes", (double)w->placement->gpu_bytes);
     json_object_set_new(o, "decode", phase_json(share(1, decode->round_s), decode, &w->decode));
     json_object_set_new(o, "prefill",

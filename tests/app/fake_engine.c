@@ -268,12 +268,13 @@ ats_status ats_explain(const ats_simulation *s, char **json) {
                "\"decode_free_tok_s\":10.0,\"prefill_free_tok_s\":220.0,\"slower\":0.25},"
                "\"predictions\":[{\"depth\":2048,\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
                "\"regret\":0.25}],\"limits\":{\"blocks\":{\"tok_s\":20.0,\"binds\":\"dram\"}},"
-               "\"memory\":{\"usable_bytes\":3072,\"left_to_others_bytes\":1024},\"changes\":{"
+               "\"memory\":{\"usable_bytes\":3072,\"left_to_others_bytes\":1024,"
+               "\"host_bytes\":512},\"changes\":{"
                "\"here\":{\"decode_tok_s\":12.5,\"prefill_tok_s\":300.0,"
                "\"streamed_decode_tok_s\":20.0,\"streamed_prefill_tok_s\":400.0},"
                "\"half_bus\":{\"decode_tok_s\":11.0,\"prefill_tok_s\":150.0,"
                "\"streamed_decode_tok_s\":15.0,\"streamed_prefill_tok_s\":350.0},"
-               "\"one_gib_more\":null},\"items\":[{\"name\":\"attention\",\"op\":\"attention\","
+               "\"one_gib_more\":null},\"items\":[{\"name\":\"blk.7.attn_kv\",\"op\":\"attention\","
                "\"layer\":7,\"home\":\"both\",\"gpu_share\":0.75,\"bytes\":4096,\"cpu_s\":0.002,"
                "\"gpu_s\":0.001,\"why\":\"by %s\"}]",
                s->vram_mib << 20, fake_homes(s), s->granularity);

@@ -270,6 +270,8 @@ static void simulate_tells_speeds_and_limits(void **state) {
     SPAWN(&s, NULL, "simulate", "m.gguf");
     assert_int_equal(s.code, 2);
     assert_has(&s.err, "--machine");
+    SPAWN(&s, NULL, "simulate", "profiled.gguf"); /* on this one, by the kept times */
+    assert_int_equal(s.code, 0);
     SPAWN(&s, NULL, "simulate", "m.gguf", "--machine", "m.json", "--vram", "512");
     assert_has(&s.out, "decode     12.50 tok/s at depth 512\n");
     assert_has(&s.out, "prefill    300.0 tok/s of 1024 tokens\n");
@@ -316,9 +318,10 @@ static void plan_explains_a_described_machine(void **state) {
     assert_has(&s.out, "as it is                  12.50          300.0                    20.00");
     assert_has(&s.out, "half the bus              11.00          150.0                    15.00"
                        "    350.0\n");
-    assert_has(&s.out, "left to others     1.0 KiB\n");
+    assert_has(&s.out, "left to others     1.0 KiB\nthe host has only 512 B: what does not fit");
+    assert_lacks(&s.out, "limit of a prefill"); /* which nothing bounds */
     assert_lacks(&s.out, "1 GiB more");
-    assert_has(&s.out, "blk.7.attention");
+    assert_has(&s.out, "blk.7.attn_kv");
     assert_has(&s.out, "both (GPU 75%): by tensor\n");
     assert_lacks(&s.out, "\x1b");
     SPAWN(&s, NULL, "plan", "m.gguf", "--machine", "m.json", "--json");
@@ -346,7 +349,13 @@ static void two_plans_are_compared(void **state) {
     assert_int_equal(int_at(test_json_get(o, "diff"), "other_gpu_bytes"), 4096);
     json_decref(o);
     SPAWN(&s, NULL, "plan", "m.gguf", "--diff", "layer");
-    assert_has(&s.err, "give it with --machine");
+    assert_has(&s.err, "--diff needs times: of a described machine (--machine), or of this one");
+    SPAWN(&s, NULL, "plan", "profiled.gguf", "--diff", "layer", "--profile", "off");
+    assert_has(&s.err, "--diff needs times");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--expert-hit", "0.5");
+    assert_has(&s.err, "--expert-hit needs times");
+    SPAWN(&s, NULL, "plan", "m.gguf", "--diff", "layer", "--profile", "mine.json");
+    assert_has(&s.out, "against layer: "); /* by the times of that file */
 }
 
 static void given_homes_reach_the_planner(void **state) {

@@ -11,12 +11,12 @@ static void add(json_t *items, const char *name, const char *op, int layer, doub
 static json_t *three_layers(void) {
     json_t *items = json_array();
     add(items, "blk.0.a", "matmul", 0, 0);
-    add(items, "attention", "attention", 0, 1);
+    add(items, "blk.0.attn_kv", "attention", 0, 1);
     add(items, "blk.0.b", "matmul", 0, 1);
     add(items, "blk.1.a", "matmul", 1, 0);
-    add(items, "attention", "attention", 1, 0);
+    add(items, "blk.1.attn_kv", "attention", 1, 0);
     add(items, "blk.2.a", "matmul", 2, 1);
-    add(items, "attention", "attention", 2, 1);
+    add(items, "blk.2.attn_kv", "attention", 2, 1);
     add(items, "blk.2.b", "matmul", 2, 0.25);
     add(items, "out\x1bput", "matmul", -1, 1);
     return items;
@@ -36,7 +36,7 @@ static void letters_stand_at_their_layers(void **state) {
            "\nc host, g GPU, + both\n"
            "layer                0\n"
            "a                    ccg\n"
-           "attention            gcg\n"
+           "attn_kv              gcg\n"
            "b                    g.+\n"
            "out^[put             g\n");
     json_decref(items);

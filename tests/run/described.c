@@ -12,7 +12,7 @@ ats_simulation described(const char *shape, const char *machine) {
     snprintf(relative, sizeof relative, "machines/%s.json", machine);
     test_source_path(paths[1], sizeof paths[1], relative);
     s.model = paths[0], s.machine = paths[1];
-    s.n_batch = 512;
+    s.n_batch = 512, s.n_ctx = 4096;
     return s;
 }
 

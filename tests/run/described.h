@@ -5,7 +5,8 @@
 #include "atsinfer.h"
 #include "support.h"
 
-/* In chunks of 512 tokens. The paths in it are static: the next call writes over them. */
+/* In chunks of 512 tokens, with a context of 4096. The paths in it are static: the next call writes
+ * over them. */
 ats_simulation described(const char *shape, const char *machine);
 /* Its JSON, owned. */
 json_t *simulated(const ats_simulation *s);

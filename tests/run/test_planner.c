@@ -3,6 +3,7 @@
  */
 #include "agree.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -214,6 +215,77 @@ static void what_is_open_is_chosen(void **state) {
     ats_engine *e;
     TEST_STATUS(ats_engine_open(&o, &e), ATS_BAD_ARGUMENT);
     TEST_ERROR_HAS("plan_depth");
+}
+
+static json_t *explained(ats_options o) {
+    ats_engine *e;
+    json_t *json;
+    o.plan_only = true;
+    TEST_OK(ats_engine_open(&o, &e));
+    char *text = ats_engine_explain(e);
+    assert_non_null(text);
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    ats_engine_close(e);
+    return json;
+}
+
+/* Whole layers, whole tensors, or neither, each no slower than the one before. */
+static void plans_are_made_by_granularity(void **state) {
+    (void)state;
+    static const char *const granularities[] = {"layer", "tensor", "shard"};
+    double before_s = 1e9;
+    for (size_t g = 0; g < COUNT_OF(granularities); g++) {
+        ats_options o = planned("models/llama/llama-f16.gguf");
+        size_t i, n_cut = 0, n_mixed = 0;
+        json_t *row;
+        o.vram_mib = 3 + WORK_MIB, o.granularity = granularities[g], o.transfer = "none";
+        json_t *told = plan_of(o), *e = explained(o), *of_layer[64] = {NULL};
+        const json_t *p = test_json_get(test_json_get(told, "plan"), "prediction");
+        json_array_foreach(test_json_get(e, "items"), i, row) {
+            int layer = (int)number(row, "layer");
+            double share = number(row, "gpu_share");
+            n_cut += share > 0 && share < 1;
+            if (layer < 0 || layer >= (int)COUNT_OF(of_layer)) continue;
+            if (of_layer[layer]) n_mixed += number(of_layer[layer], "gpu_share") != share;
+            of_layer[layer] = row;
+        }
+        if (g < 2) assert_int_equal(n_cut, 0);
+        if (g == 0) assert_int_equal(n_mixed, 0);
+        assert_string_equal(json_string_value(test_json_get(e, "granularity")), granularities[g]);
+        assert_true(number(p, "streamed_bytes") == 0);
+        assert_true(number(p, "request_s") <= 1.001 * before_s);
+        before_s = number(p, "request_s");
+        json_decref(told), json_decref(e);
+    }
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    ats_engine *e;
+    o.granularity = "row";
+    TEST_STATUS(ats_engine_open(&o, &e), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("no granularity \"row\"");
+    o.granularity = NULL, o.transfer = "theirs";
+    TEST_STATUS(ats_engine_open(&o, &e), ATS_BAD_ARGUMENT);
+    TEST_ERROR_HAS("no transfer \"theirs\"");
+}
+
+/* Of a plan by hand as well, which nobody gave a budget: as the ledger has it. */
+static void memory_is_told_as_it_is_promised(void **state) {
+    (void)state;
+    ats_options o = planned("models/llama/llama-f16.gguf");
+    for (int by_hand = 0; by_hand < 2; by_hand++) {
+        o.gpu_layers = by_hand ? "1" : NULL;
+        json_t *told = plan_of(o), *e = explained(o);
+        const json_t *gpu = json_array_get(test_json_get(told, "devices"), 1),
+                     *m = test_json_get(e, "memory");
+        double slots = number(m, "slots") * number(m, "slot_bytes");
+        assert_true(number(m, "usable_bytes") == number(gpu, "limit_bytes"));
+        assert_true(number(m, "work_bytes") == number(gpu, "work_bytes"));
+        assert_true(fabs(slots - number(gpu, "slot_bytes")) < 1);
+        assert_true(fabs(number(m, "budget_bytes") + number(m, "work_bytes") + slots -
+                         number(m, "usable_bytes")) < 1);
+        assert_true(number(m, "budget_bytes") > 0 && number(m, "work_bytes") > 0);
+        json_decref(told), json_decref(e);
+    }
 }
 
 /* ---- results ---- */
@@ -444,6 +516,8 @@ int main(void) {
         cmocka_unit_test(a_slow_gpu_is_left_alone),
         cmocka_unit_test(rules_are_kept_and_their_cost_is_told),
         cmocka_unit_test(what_is_open_is_chosen),
+        cmocka_unit_test(plans_are_made_by_granularity),
+        cmocka_unit_test(memory_is_told_as_it_is_promised),
         cmocka_unit_test(prompts_may_have_a_program_of_their_own),
         cmocka_unit_test(two_programs_are_kept_in_a_file),
         cmocka_unit_test(a_plan_by_hand_that_streams_is_judged),

@@ -188,6 +188,27 @@ static void kept_profile_is_a_machine_to_plan_for(void **state) {
     TEST_ERROR_HAS("measure again");
 }
 
+/* Kept for its processor; there is nothing to divide. */
+static void a_machine_without_a_gpu_is_none_to_plan_for(void **state) {
+    (void)state;
+    ats_profiling p = quick();
+    ats_simulation s;
+    char *text;
+    json_t *json;
+    p.devices = "sim:cpu";
+    TEST_OK(ats_profile(&p, &text));
+    TEST_OK(json_parse(text, strlen(text), &json));
+    ats_free(text);
+    ats_simulation_default(&s);
+    s.model = model;
+    s.machine = json_string_value(test_json_get(json, "path"));
+    TEST_STATUS(ats_explain(&s, &text), ATS_UNSUPPORTED);
+    TEST_ERROR_HAS("has no GPU");
+    TEST_STATUS(ats_simulate(&s, &text), ATS_UNSUPPORTED);
+    unlink(s.machine);
+    json_decref(json);
+}
+
 /* Other cache types and other arithmetic are other operators: of their own profile, which an engine
  * of these options finds and one of others does not. */
 static void engine_finds_the_profile_of_its_types(void **state) {
@@ -236,7 +257,7 @@ static void a_machine_is_planned_for_with_caches_of_a_type(void **state) {
     s.n_ctx = 256;
     s.kv_k = s.kv_v = ATS_KV_Q8_0; /* whose attention was not measured */
     TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
-    TEST_ERROR_HAS("attention");
+    TEST_ERROR_HAS("no time for blk.0.attn_kv");
     s.kv_v = (ats_kv_type)7;
     TEST_STATUS(ats_explain(&s, &text), ATS_BAD_ARGUMENT);
     TEST_ERROR_HAS("kv_v is 7");
@@ -269,6 +290,7 @@ int main(void) {
         cmocka_unit_test(other_models_threads_and_devices_have_none),
         cmocka_unit_test(what_is_wrong_with_the_file_is_measured_again),
         cmocka_unit_test(kept_profile_is_a_machine_to_plan_for),
+        cmocka_unit_test(a_machine_without_a_gpu_is_none_to_plan_for),
         cmocka_unit_test(engine_finds_the_profile_of_its_types),
         cmocka_unit_test(a_machine_is_planned_for_with_caches_of_a_type),
         cmocka_unit_test(wrong_devices_are_refused),

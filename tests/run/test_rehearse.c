@@ -249,7 +249,9 @@ static void other_granularities_are_too(void **state) {
             struct schedule_options o =
                 k % 3 == 0 ? decode_options(2, TRANSFER_LABELS) : chunk_options(2, TRANSFER_LABELS);
             if (k == 2) o.n_tokens = LARGE_CHUNK;
-            o.slot_bytes = 2 * SLOT_BYTES; /* experts come in fewer pieces than a plan may have */
+            /* several experts a slot, where a plan may have fewer parts than there are */
+            o.slot_bytes =
+                fmax(SLOT_BYTES, schedule_least_slot_bytes(p.items, SCHEDULE_PIECES, true));
             o.by_units = false;
             check(&p, where, &o, &tallies[k]);
             problem_close(&p);
