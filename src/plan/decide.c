@@ -360,8 +360,11 @@ static ats_status best_of(struct arena *arena, const struct items *items,
     for (int i = 0; i < n; i++)
         budgets[i] = (int64_t)ways[i].budget_bytes;
     TRY(placement_solve(arena, items, &o->placement, budgets, n, &placements));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         ways[i].placement = &placements[i];
+        ways[i].granularity = o->placement.granularity;
+        ways[i].prompt_tokens = o->placement.prompt_tokens;
+    }
     if (o->n_batch == 0) n = of_best_chunks(arena, items, o, most_s, ways, n);
     for (int i = 0; i < n; i++) /* the most likely first: fewer of the others are timed in full */
         if (ways[i].request_s <= 0) time_way(arena, items, o, 1, &ways[i]);

@@ -42,6 +42,9 @@ struct decide_way {
     bool by_items; /* what is streamed is whole items, also where options say shards */
     double slot_bytes, work_bytes, budget_bytes; /* budget: for weights and KV */
     struct placement *placement;
+    /* That it was placed by, where options say others: whole items, prompts that weigh more. */
+    enum granularity granularity;
+    double prompt_tokens;
     struct schedule decode, prefill;
     double prompt_s, prompt_serial_s; /* of the whole prompt */
     double request_s;                 /* the prompt and n_answer decode rounds */

@@ -127,6 +127,10 @@ static ats_status explain_best(struct simulation *s, json_t **out) {
                                       .budget_bytes = (int64_t)s->best.budget_bytes,
                                       .decided = s->best.placement};
     struct explanation *e;
+    if (s->constraints.n_fixed == 0) { /* else what it costs is told, against the usual plan */
+        problem.placement.granularity = s->best.granularity;
+        problem.placement.prompt_tokens = s->best.prompt_tokens;
+    }
     TRY(explain(&s->arena, &problem, s->constraints.given.placement, &e));
     *out = explain_to_json(e, "cpu", "gpu");
     json_object_set_new(*out, "schema", json_integer(1));

@@ -310,6 +310,23 @@ static void plans_are_explained(void **state) {
     assert_null(text);
 }
 
+/* Also of a plan that was placed for longer prompts than usual, since its own would be slow. */
+static void what_would_change_is_told_of_every_plan(void **state) {
+    (void)state;
+    static const char *const some[] = {"glm-z1-9b", "qwen3-14b", "qwen3-30b-a3b", "gpt-oss-20b"};
+    for (size_t i = 0; i < COUNT_OF(some); i++) {
+        ats_simulation s = described(some[i], "laptop-rtx3060-6gb");
+        s.n_ctx = 8192, s.n_batch = 0;
+        json_t *json = explained(&s);
+        const json_t *changes = test_json_get(json, "changes"),
+                     *here = test_json_get(changes, "here");
+        assert_true(number(here, "decode_tok_s") > 0);
+        assert_true(fabs(number(here, "decode_tok_s") / number(json, "decode_tok_s") - 1) < 1e-9);
+        assert_true(json_is_object(test_json_get(changes, "half_bus")));
+        json_decref(json);
+    }
+}
+
 /* A simulation may copy just the experts that a round chose. What is explained could be run: they
  * come whole, if at all. */
 static void explained_experts_come_whole(void **state) {
@@ -335,6 +352,7 @@ int main(void) {
         cmocka_unit_test(plans_are_explained),
         cmocka_unit_test(streamed_predictions_are_the_simulated),
         cmocka_unit_test(explained_experts_come_whole),
+        cmocka_unit_test(what_would_change_is_told_of_every_plan),
         cmocka_unit_test(ablation_steps_gain),
         cmocka_unit_test(shards_never_slow_prompts),
         cmocka_unit_test(shards_reach_the_block_reference),
