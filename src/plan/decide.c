@@ -328,7 +328,7 @@ static int of_best_chunks(struct arena *arena, const struct items *items,
                           int n) {
     double least = HUGE_VAL;
     const double small = fmax(slots[PROBED].bytes, least_slot_bytes(items, o));
-    int near[COUNT_OF(chunks)], n_near = 0, kept = 0;
+    int near[MAX_WAYS], n_near = 0, kept = 0; /* several ways of a chunk where parts are small */
     for (int i = 0; i < n; i++) {
         if (!is_probe(&ways[i], small)) continue;
         time_way(arena, items, o, 1, &ways[i]);

@@ -24,14 +24,12 @@ struct problem {
     int *fixed;
 };
 
-static void open_problem(struct problem *p, const char *shape, const char *machine, double share) {
+/* Of p->file, which is open. */
+static void open_opened(struct problem *p, const char *machine, double share) {
     char path[600];
     const struct model_options options = {
         .n_ctx = N_CTX, .math = MATH_Q8, .row_group = 16, .planning = true};
     struct items_options io = items_options_default();
-    *p = (struct problem){0};
-    snprintf(path, sizeof path, TEST_SOURCE_ROOT "/shapes/%s.json", shape);
-    TEST_OK(shape_open(path, &p->file));
     TEST_OK(model_open(p->file, &options, &p->model));
     snprintf(path, sizeof path, TEST_SOURCE_ROOT "/machines/%s.json", machine);
     TEST_OK(profile_read(&p->arena, path, &p->machine));
@@ -45,6 +43,14 @@ static void open_problem(struct problem *p, const char *shape, const char *machi
     p->o.n_batch = 512;
     if (p->machine->shared) p->o.n_slots = 0;
     p->o.placement.fixed = p->fixed;
+}
+
+static void open_problem(struct problem *p, const char *shape, const char *machine, double share) {
+    char path[600];
+    *p = (struct problem){0};
+    snprintf(path, sizeof path, TEST_SOURCE_ROOT "/shapes/%s.json", shape);
+    TEST_OK(shape_open(path, &p->file));
+    open_opened(p, machine, share);
 }
 
 static void close_problem(struct problem *p) {
@@ -287,12 +293,28 @@ static void what_is_fixed_stays(void **state) {
     close_problem(&p);
 }
 
+/* All sizes of slots are that of the largest part, so several ways of a chunk are probes. */
+static void a_model_smaller_than_a_slot_is_decided(void **state) {
+    (void)state;
+    char path[600];
+    struct problem p = {0};
+    struct decide_way w;
+    if (!test_shared_path(path, sizeof path, "models/llama/llama-f16.gguf")) skip();
+    TEST_OK(gguf_open(path, &p.file));
+    open_opened(&p, "laptop-rtx3060-6gb", 1);
+    p.o.n_batch = 0;
+    TEST_OK(decide(&p.arena, p.items, &p.o, &w));
+    assert_true(w.request_s > 0 && (double)w.placement->gpu_bytes <= p.o.device_bytes);
+    close_problem(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_slower_than_layers_or_the_cpu_alone),
         cmocka_unit_test(prompts_may_stream_what_decode_computes_in_place),
         cmocka_unit_test(a_chunk_is_chosen),
         cmocka_unit_test(what_is_fixed_stays),
+        cmocka_unit_test(a_model_smaller_than_a_slot_is_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

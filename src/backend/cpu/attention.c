@@ -44,9 +44,12 @@ static int query_column(const struct step *s, int query_head) {
     return (s->head_begin * group_size(s) + query_head) * params(s)->head_dim;
 }
 
-/* Tokens whose queries go through the keys together. */
-static int tile_tokens(int group) {
-    return max_int(1, ATTN_MAX_QUERIES / group);
+/* Tokens whose queries go through the keys together: fewer where too few tiles would keep threads
+ * waiting for the last. */
+static int tile_tokens(int n_tokens, int group, int heads, int n_threads) {
+    int size = max_int(1, ATTN_MAX_QUERIES / group);
+    bool few = n_tokens / size * heads < ATTN_TILES * n_threads;
+    return few ? max_int(1, ATTN_MAX_QUERIES / 2 / group) : size;
 }
 
 static size_t tile_queries(const struct backend_limits *l) {
@@ -175,13 +178,12 @@ static int range_start(const struct tile *t, int range) {
     return max_int(range * ATTN_RANGE, first / page_tokens * page_tokens);
 }
 
-/* All of the tile's queries against the keys of a range, up to the last token's. With few queries a
- * page is asked for while the one before is worked on; next: what the thread reads afterwards, or
- * NULL. */
+/* All of the tile's queries against the keys of a range, up to the last token's. A page is asked
+ * for while the one before is worked on; next: what the thread reads afterwards, or NULL. */
 static void run_range(const struct cpu *c, struct tile *t, int range, const uint8_t *next) {
     const struct backend_kv *kv = t->step->kv;
     const int page_tokens = 1 << KV_PAGE_TOKENS_LOG2;
-    const bool fetch = t->n_q <= ATTN_FETCH_QUERIES && !c->options.no_fusion;
+    const bool fetch = !c->options.no_fusion;
     int dim = params(t->step)->head_dim, first = range * ATTN_RANGE;
     int last = t->run->position + t->first_token + (t->n_q - 1) / t->group;
     int n_keys = min_int(ATTN_RANGE, last + 1 - first), start = range_start(t, range) - first;
@@ -372,7 +374,8 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
 
     int first = run->position + first_token, last = first + n_tokens - 1;
     for (int range = first_key(s, first) / ATTN_RANGE; range < count_ranges(last); range++) {
-        run_range(c, &t, range, NULL);
+        const bool more = range + 1 < count_ranges(last);
+        run_range(c, &t, range, more ? page_keys(&t, (range + 1) * ATTN_RANGE) : NULL);
         for (int j = 0; j < t.n_q; j++) {
             struct state state = {max[j], sum[j], acc + (int64_t)j * dim};
             merge(&state, t.max[j], t.sum[j], t.acc + (int64_t)j * dim, dim);
@@ -388,9 +391,10 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
 }
 
 /* Tiles are taken from the back, where they see most keys, so that the last ones are small. */
-static void large_ranges(struct cpu_run *r, const struct phase *p, int thread) {
+static void large_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
     const struct step *s = p->step;
-    int heads = s->head_end - s->head_begin, size = tile_tokens(group_size(s));
+    int heads = s->head_end - s->head_begin;
+    int size = tile_tokens(r->round->n_tokens, group_size(s), heads, n_threads);
     _Atomic int *next = &r->segment->counters[p->counter];
     int item = atomic_fetch_add_explicit(next, 1, memory_order_relaxed), seen = 0;
     for (int i = r->round->n_runs - 1; i >= 0; i--) {
@@ -410,5 +414,5 @@ void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n
     if (small_round(r->round))
         small_ranges(r, p, thread, n_threads);
     else
-        large_ranges(r, p, thread);
+        large_ranges(r, p, thread, n_threads);
 }

@@ -16,20 +16,20 @@
 #include "base/arena.h"
 #include "base/threads.h"
 
-#define ATTN_RANGE         256   /* keys that are one link of the softmax chain */
-#define ATTN_SMALL_ROUND   8     /* tokens up to which attention is cut by ranges of keys */
-#define ATTN_MAX_QUERIES   48    /* queries against one read of K, if a KV head has no more */
-#define ATTN_FETCH_QUERIES 16    /* up to which memory is what attention waits for */
-#define SMALL_FLOATS       16384 /* inputs up to which every thread prepares them for itself */
-#define SMALL_LINES        8
-#define EXPERT_LINES       512 /* tokens that are sorted by expert at a time */
-#define EXPERT_RUN         128 /* of which this many meet an expert's rows at a time */
-#define EXPERT_ROWS        64  /* rows a thread takes at a time in large rounds */
-#define ROUTE_ALONE        256 /* scores up to which every thread chooses for itself */
-#define CONV_SHARE         64  /* columns that a thread takes at least */
-#define DELTA_TOKENS       128 /* whose gates are computed at a time */
-#define MAX_PRODUCTS       6
-#define MAX_ROPES          8 /* different rotary embeddings in one segment */
+#define ATTN_RANGE       256   /* keys that are one link of the softmax chain */
+#define ATTN_SMALL_ROUND 8     /* tokens up to which attention is cut by ranges of keys */
+#define ATTN_MAX_QUERIES 96    /* queries against one read of K, if a KV head has no more */
+#define ATTN_TILES       8     /* of so many for each thread, or queries are halved */
+#define SMALL_FLOATS     16384 /* inputs up to which every thread prepares them for itself */
+#define SMALL_LINES      8
+#define EXPERT_LINES     512 /* tokens that are sorted by expert at a time */
+#define EXPERT_RUN       128 /* of which this many meet an expert's rows at a time */
+#define EXPERT_ROWS      64  /* rows a thread takes at a time in large rounds */
+#define ROUTE_ALONE      256 /* scores up to which every thread chooses for itself */
+#define CONV_SHARE       64  /* columns that a thread takes at least */
+#define DELTA_TOKENS     128 /* whose gates are computed at a time */
+#define MAX_PRODUCTS     6
+#define MAX_ROPES        8 /* different rotary embeddings in one segment */
 
 struct backend_weight {
     struct weight_source s;      /* in the file's map; still serves single rows when packed */

@@ -71,7 +71,12 @@ static void bf16_product(const struct f32_weights *w, const uint16_t *x, int64_t
 static void matmul_bf16(const void *w, size_t row_bytes, int n_rows, int n_cols, const uint16_t *x,
                         int64_t x_stride, int n_tokens, float *out, int64_t out_stride,
                         void *scratch) {
-    const struct f32_weights weights = {bf16_fill_raw, w, row_bytes, n_rows, n_cols, 1, false};
+    const struct f32_weights weights = {.fill = bf16_fill_raw,
+                                        .first = w,
+                                        .bytes = row_bytes,
+                                        .n_rows = n_rows,
+                                        .n_cols = n_cols,
+                                        .panel_cols = BF16_COLS};
     bf16_product(&weights, x, x_stride, n_tokens, out, out_stride, scratch);
 }
 

@@ -195,15 +195,18 @@ static __attribute__((noinline)) void f32_tiles_all(const float *w, int64_t grou
 /* What one product is, besides its tokens. */
 struct f32_weights;
 /* Columns [begin, end) of the group of rows that begins with `row` to its panel; begin is a
- * multiple of FLOAT_COLS, end - begin at most that. */
+ * multiple of panel_cols, end - begin at most that. */
 typedef void f32_fill_fn(const struct f32_weights *w, int row, int begin, int end, float *panel);
 struct f32_weights {
     f32_fill_fn *fill;    /* NULL: `first` is groups of floats as they are wanted */
     const uint8_t *first; /* row 0 or group 0 */
     size_t bytes;         /* from row to row or from group to group */
     int n_rows, n_cols;
-    float factor; /* multiplies every output if scaled */
+    int panel_cols; /* of a panel: whole units, FLOAT_COLS at most */
+    float factor;   /* multiplies every output if scaled */
     bool scaled;
+    bool fetch;           /* groups are asked for while those before them are worked on, */
+    const uint8_t *after; /* and this when there are no more; or NULL */
 };
 
 /* The same columns of several groups; where the panels are. */
@@ -234,6 +237,15 @@ ALWAYS_INLINE void f32_group_store(float *out, int n_rows, const vf *acc) {
         store_rows(out + v * LANES, acc[v], n_rows - v * LANES);
 }
 
+/* What is asked for while n_groups groups from `row` on are worked on, as much as they are; or
+ * NULL.
+ */
+ALWAYS_INLINE const uint8_t *f32_ahead(const struct f32_weights *w, int row, int n_groups) {
+    const int next = row + n_groups * PACK_ROWS;
+    if (!w->fetch) return NULL;
+    return next < w->n_rows ? w->first + (size_t)(next / PACK_ROWS) * w->bytes : w->after;
+}
+
 /* Columns [begin, end) of n_groups groups from `row` on, for up to FLOAT_CHUNK tokens; acc:
  * (n_tokens, n_groups * FLOAT_STEP). Sums of earlier columns stand in out. */
 ALWAYS_INLINE void f32_pass(const struct f32_weights *w, int row, int n_groups, int begin, int end,
@@ -247,13 +259,20 @@ ALWAYS_INLINE void f32_pass(const struct f32_weights *w, int row, int n_groups, 
         for (int v = 0; begin == 0 && v < FLOAT_STEP; v++)
             acc[k * FLOAT_STEP + v] = vf_zero();
     }
-    for (int c = begin; c < end; c += FLOAT_COLS) {
-        const int n_cols = min_int(FLOAT_COLS, end - c);
+    const uint8_t *ahead = f32_ahead(w, row, n_groups);
+    const int n_tiles = (n_tokens + FLOAT_TOKENS - 1) / FLOAT_TOKENS;
+    const int n_calls = (w->n_cols + w->panel_cols - 1) / w->panel_cols * n_tiles;
+    const size_t bytes = (size_t)n_groups * w->bytes, share = bytes / (size_t)n_calls + 64;
+    size_t asked = (size_t)(begin / w->panel_cols * n_tiles) * share;
+    for (int c = begin; c < end; c += w->panel_cols) {
+        const int n_cols = min_int(w->panel_cols, end - c);
         int64_t group_stride;
         const float *at = f32_panels(w, row, n_groups, c, c + n_cols, panels, &group_stride);
         for (int t = 0; t < n_tokens; t += FLOAT_TOKENS) {
             struct f32_view tile = {x.x + t * x.stride + c, x.stride};
             const int n = min_int(FLOAT_TOKENS, n_tokens - t);
+            for (size_t to = asked + share; ahead && asked < to && asked < bytes; asked += 64)
+                __builtin_prefetch(ahead + asked, 0, 2);
             if (n_groups == 1)
                 f32_tiles_one(at, n_cols, tile, n, acc + t * n_vectors);
             else
@@ -348,8 +367,12 @@ _Static_assert(FLOAT_SCRATCH(FLOAT_CHUNK) * sizeof(float) <= PACKED_SCRATCH_BYTE
     static void matmul_f32_##lower(const void *w, size_t row_bytes, int n_rows, int n_cols,        \
                                    const float *x, int64_t x_stride, int n_tokens, float *out,     \
                                    int64_t out_stride, void *scratch) {                            \
-        const struct f32_weights weights = {f32_fill_##lower, w, row_bytes, n_rows,                \
-                                            n_cols,           1, false};                           \
+        const struct f32_weights weights = {.fill = f32_fill_##lower,                              \
+                                            .first = w,                                            \
+                                            .bytes = row_bytes,                                    \
+                                            .n_rows = n_rows,                                      \
+                                            .n_cols = n_cols,                                      \
+                                            .panel_cols = FLOAT_COLS};                             \
         f32_product(&weights, (struct f32_view){x, x_stride}, n_tokens, FLOAT_CHUNK, out,          \
                     out_stride, scratch);                                                          \
     }

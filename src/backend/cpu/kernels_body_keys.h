@@ -193,14 +193,24 @@ static void keys_fill_q8_0(const struct f32_weights *w, int key, int begin, int 
     }
 }
 
-/* Query rows that share a panel of keys, whose scratch is on the stack. */
-#define SCORE_CHUNK (FLOAT_TOKENS * (48 / FLOAT_TOKENS))
+/* Columns of a panel, so that it and its queries' stay in the first-level cache. Query rows that
+ * share it, whose scratch is on the stack. */
+#define KEY_COLS    128
+#define SCORE_CHUNK (FLOAT_TOKENS * (96 / FLOAT_TOKENS))
 
 static __attribute__((noinline)) void keys_many(f32_fill_fn *fill, const struct key_scores *s,
                                                 struct f32_view q, int n_q) {
     vf scratch[FLOAT_SCRATCH(SCORE_CHUNK) / LANES];
-    const struct f32_weights keys = {fill,      s->keys, s->group_bytes, s->n_keys, s->head_dim,
-                                     s->factor, true};
+    const struct f32_weights keys = {.fill = fill,
+                                     .first = s->keys,
+                                     .bytes = s->group_bytes,
+                                     .n_rows = s->n_keys,
+                                     .n_cols = s->head_dim,
+                                     .panel_cols = KEY_COLS,
+                                     .factor = s->factor,
+                                     .scaled = true,
+                                     .fetch = s->next != NULL,
+                                     .after = s->next};
     f32_product(&keys, q, n_q, SCORE_CHUNK, s->out, s->out_stride, (float *)(void *)scratch);
 }
 

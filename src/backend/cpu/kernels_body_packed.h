@@ -668,6 +668,7 @@ ALWAYS_INLINE struct f32_weights packed_weights(f32_fill_fn *fill, const uint8_t
         .bytes = group_bytes,
         .n_rows = min_int(n_rows, group_end * PACK_ROWS) - group_begin * PACK_ROWS,
         .n_cols = n_cols,
+        .panel_cols = FLOAT_COLS,
     };
 }
 

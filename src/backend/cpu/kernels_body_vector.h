@@ -104,8 +104,17 @@ ALWAYS_INLINE void values_queries(enum kv_type type, const struct values *a, int
     }
 }
 
-#define VALUE_PANEL_KEYS 64
-#define VALUE_PANEL_COLS (VALUE_VECTORS * LANES)
+#define VALUE_PANEL_KEYS    64
+#define VALUE_PANEL_COLS    (VALUE_VECTORS * LANES)
+#define VALUE_PANEL_QUERIES 16 /* from more on */
+
+/* Asks for columns of a row of a page that comes later. */
+ALWAYS_INLINE void values_fetch(enum kv_type type, const uint8_t *row, int c, int cols) {
+    const size_t at =
+        type == KV_F16 ? (size_t)c * 2 : (size_t)(c / QK_SMALL) * sizeof(struct block_q8_0);
+    for (int i = 0; i < cols * (type == KV_F16 ? 2 : 1); i += 64)
+        __builtin_prefetch(row + at + i, 0, 2);
+}
 
 /* Many queries share the floats that values become, some columns of some keys at a time. */
 static __attribute__((noinline)) void values_of_panel(const struct values *a, int n_q, int cols) {
@@ -124,6 +133,7 @@ ALWAYS_INLINE void values_many(enum kv_type type, const struct values *a, int n_
                 for (; i + LANES <= cols; i += LANES)
                     vf_store(to + i, kv_load(type, row, c + i, LANES));
                 if (i < cols) vf_store_part(to + i, kv_load(type, row, c + i, cols - i), cols - i);
+                if (a->next) values_fetch(type, a->next + (row - a->v), c, cols);
             }
             const struct values part = {.p = a->p + first,
                                         .p_stride = a->p_stride,
@@ -138,7 +148,7 @@ ALWAYS_INLINE void values_many(enum kv_type type, const struct values *a, int n_
 }
 
 ALWAYS_INLINE void attn_values(enum kv_type type, const struct values *a, int n_q, int head_dim) {
-    if (type == KV_Q8_0 && n_q > 2 * VALUE_QUERIES && !a->next)
+    if (type != KV_F32 && n_q > VALUE_PANEL_QUERIES)
         values_many(type, a, n_q, head_dim);
     else
         values_queries(type, a, n_q, head_dim);
