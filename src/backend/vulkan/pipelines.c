@@ -37,17 +37,26 @@ static const uint32_t product_words[] =
 static const uint32_t product_experts_words[] =
 #include "product_experts.inc"
     ;
+static const uint32_t product_pair_words[] =
+#include "product_pair.inc"
+    ;
 static const uint32_t product_q8_words[] =
 #include "product_q8.inc"
     ;
 static const uint32_t product_q8_experts_words[] =
 #include "product_q8_experts.inc"
     ;
+static const uint32_t product_q8_pair_words[] =
+#include "product_q8_pair.inc"
+    ;
 static const uint32_t product_q8_idot_words[] =
 #include "product_q8_idot.inc"
     ;
 static const uint32_t product_q8_idot_experts_words[] =
 #include "product_q8_idot_experts.inc"
+    ;
+static const uint32_t product_q8_idot_pair_words[] =
+#include "product_q8_idot_pair.inc"
     ;
 static const uint32_t product_q8_two_rows_words[] =
 #include "product_q8_two_rows.inc"
@@ -58,8 +67,14 @@ static const uint32_t product_q8_four_rows_words[] =
 static const uint32_t product_q8_two_rows_experts_words[] =
 #include "product_q8_two_rows_experts.inc"
     ;
+static const uint32_t product_q8_two_rows_pair_words[] =
+#include "product_q8_two_rows_pair.inc"
+    ;
 static const uint32_t product_q8_four_rows_experts_words[] =
 #include "product_q8_four_rows_experts.inc"
+    ;
+static const uint32_t product_q8_four_rows_pair_words[] =
+#include "product_q8_four_rows_pair.inc"
     ;
 static const uint32_t product_raw_words[] =
 #include "product_raw.inc"

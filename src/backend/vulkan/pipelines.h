@@ -34,10 +34,15 @@ enum {
     X(PRODUCT_Q8_FOUR_ROWS, product_q8_four_rows)                                                  \
     X(PRODUCT_RAW, product_raw)                                                                    \
     X(PRODUCT_EXPERTS, product_experts)                                                            \
+    X(PRODUCT_PAIR, product_pair)                                                                  \
     X(PRODUCT_Q8_EXPERTS, product_q8_experts)                                                      \
+    X(PRODUCT_Q8_PAIR, product_q8_pair)                                                            \
     X(PRODUCT_Q8_IDOT_EXPERTS, product_q8_idot_experts)                                            \
+    X(PRODUCT_Q8_IDOT_PAIR, product_q8_idot_pair)                                                  \
     X(PRODUCT_Q8_TWO_ROWS_EXPERTS, product_q8_two_rows_experts)                                    \
+    X(PRODUCT_Q8_TWO_ROWS_PAIR, product_q8_two_rows_pair)                                          \
     X(PRODUCT_Q8_FOUR_ROWS_EXPERTS, product_q8_four_rows_experts)                                  \
+    X(PRODUCT_Q8_FOUR_ROWS_PAIR, product_q8_four_rows_pair)                                        \
     X(PRODUCT_RAW_EXPERTS, product_raw_experts)                                                    \
     X(ROUTE, route)                                                                                \
     X(EXPERTS_SORT, experts_sort)                                                                  \

@@ -32,7 +32,8 @@ struct vk_builder {
     size_t n, cap;
     struct vk_touch *touched; /* since the last barrier */
     size_t n_touched, cap_touched;
-    const struct step *rounded; /* whose input stands in the work block in 8 bits, or NULL */
+    const struct step *rounded; /* whose input stands in the work block in 8 bits, or NULL; */
+    bool rounded_apart;         /* there behind the lines of all others */
     const struct step *rounds;  /* the product whose input the step being added rounds too; NULL */
 };
 
@@ -85,22 +86,27 @@ void vk_push_address(struct vk_dispatch *d, const struct vk_block *block);
 /* Rows [begin, *end) of a matrix of a weight as one binding; begin stands on a group. */
 MUST_CHECK ats_status vk_weight_window(const struct vulkan *v, const struct backend_weight *w,
                                        int matrix, int begin, struct vk_view *view, int *end);
-/* How a product is computed: rows and lines of a work-group; large: if it can, by large tiles. */
+/* A product as it is, with experts that lines chose, of two matrices and their activation. */
+enum vk_product_kind { PRODUCT_PLAIN, PRODUCT_EXPERTS, PRODUCT_PAIR };
+/* How a product is computed: rows and lines of a work-group; large: if it can, by large tiles,
+ * which pairs cannot. */
 struct vk_shape {
     enum vk_shader shader;
     int32_t constants[VK_MAX_CONSTANTS];
     int rows, tile;
 };
 struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
-                                 bool q8, bool bias, bool experts, bool large);
+                                 bool q8, bool bias, enum vk_product_kind kind, bool large);
 /* A vector of floats, whole. */
 MUST_CHECK ats_status vk_vector_view(const struct vulkan *v, const struct backend_weight *w,
                                      struct vk_view *view);
 /* A product whose input is rounded to 8 bits before it. */
 bool vk_takes_bytes(const struct step *s);
-/* Where that input stands in 8 bits; pushes its first word and the words of a line. */
+/* Where that input stands in 8 bits; pushes its first word and the words of a line. apart: one
+ * line, behind those of all others, so that what rounds it may still read them. */
 MUST_CHECK ats_status vk_bind_rounded(const struct vk_builder *b, struct vk_dispatch *d,
-                                      int binding, const struct step *product, bool write);
+                                      int binding, const struct step *product, bool write,
+                                      bool apart);
 /* sum: what takes the product, alone (a copy) or besides another value, folded in; or NULL. */
 MUST_CHECK ats_status vk_add_product(struct vk_builder *b, const struct step *s,
                                      const struct step *sum);

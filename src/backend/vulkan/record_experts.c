@@ -217,7 +217,8 @@ static ats_status add_window(const struct pass *q, int which, const struct sourc
                              struct vk_view out, const struct window *w) {
     const struct backend_weight *m = q->s->experts[which], *bias = q->s->expert_biases[which];
     struct vk_dispatch *d = vk_start(q->b);
-    struct vk_shape shape = vk_product_shape(q->b, m, q8, bias != NULL, true, q->tile > VK_TILE);
+    struct vk_shape shape =
+        vk_product_shape(q->b, m, q8, bias != NULL, PRODUCT_EXPERTS, q->tile > VK_TILE);
     int n_rows = w->row_end - w->row_begin, listed = q->listed;
     shape.constants[6] = listed;
     vk_bind(d, 1, w->weights, false);

@@ -40,14 +40,19 @@ bool vk_takes_bytes(const struct step *s) {
     return step_is(s, OP_MATMUL) && s->op->p.matmul.math == MATH_Q8 && s->weight->packed;
 }
 
+size_t vk_rounded_apart(const struct backend_limits *l) {
+    return (size_t)max_int(l->n_tokens, l->n_rows) * vk_q8_line_words(l->max_cols + 31) * 4;
+}
+
 ats_status vk_bind_rounded(const struct vk_builder *b, struct vk_dispatch *d, int binding,
-                           const struct step *product, bool write) {
+                           const struct step *product, bool write, bool apart) {
     const struct vulkan *v = b->v;
     int all = product->in_rows ? v->limits.n_rows : v->limits.n_tokens;
-    size_t lines = (size_t)(b->most ? min_int(b->most, all) : all);
+    size_t lines = apart ? 1 : (size_t)(b->most ? min_int(b->most, all) : all);
     size_t line = vk_q8_line_words(product->in_end - product->in_begin);
     struct vk_view view;
-    TRY(vk_view_open(v, &v->work, 0, lines * line * 4, "an input in 8 bits", &view));
+    TRY(vk_view_open(v, &v->work, apart ? vk_rounded_apart(&v->limits) : 0, lines * line * 4,
+                     "an input in 8 bits", &view));
     vk_bind(d, binding, view, write);
     vk_push_int(d, view.word);
     vk_push_int(d, (int64_t)line);
@@ -60,15 +65,23 @@ static ats_status add_quantise(struct vk_builder *b, const struct step *s) {
     vk_push_int(d, n_blocks);
     TRY(vk_bind_span(b, d, 1, &s->in[0], s->in_rows, false));
     d->push[1] += s->in_begin;
-    TRY(vk_bind_rounded(b, d, 2, s, true));
+    TRY(vk_bind_rounded(b, d, 2, s, true, false));
     b->rounded = s;
+    b->rounded_apart = false;
     return vk_finish_columns(b, d, SHADER_QUANTISE, n_blocks, s->in_rows,
                              vk_in_fours(d, 1, d->n_push));
 }
 
+/* A shader's variant for a kind of product. */
+#define shader_of(name, kind)                                                                      \
+    ((kind) == PRODUCT_PAIR      ? SHADER_##name##_PAIR                                            \
+     : (kind) == PRODUCT_EXPERTS ? SHADER_##name##_EXPERTS                                         \
+                                 : SHADER_##name)
+
 struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backend_weight *w,
-                                 bool q8, bool bias, bool experts, bool large) {
+                                 bool q8, bool bias, enum vk_product_kind kind, bool large) {
     const struct vulkan *v = b->v;
+    const bool experts = kind == PRODUCT_EXPERTS;
     int tile = b->variant == VARIANT_ONE ? 1 : VK_TILE;
     int lanes = min_int(v->lanes, 16), rows = v->lanes / lanes;
     if (!w->packed && large)
@@ -83,26 +96,24 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
                                  rows,
                                  tile};
     bool idot = v->gpu.idot && (v->gpu.idot_fast || v->gpu.kind == GPU_SOFTWARE);
-    enum vk_shader shader = experts ? SHADER_PRODUCT_EXPERTS : SHADER_PRODUCT;
     if (q8 && large) {
-        shader = experts ? SHADER_PRODUCT_TILE_EXPERTS : SHADER_PRODUCT_TILE;
+        enum vk_shader shader = experts ? SHADER_PRODUCT_TILE_EXPERTS : SHADER_PRODUCT_TILE;
         if (idot) shader = experts ? SHADER_PRODUCT_TILE_IDOT_EXPERTS : SHADER_PRODUCT_TILE_IDOT;
         return (struct vk_shape){shader,
                                  {VK_TILE_ROWS * v->split, (int32_t)w->s.dtype, 0, v->split, bias},
                                  VK_TILE_ROWS,
                                  VK_LARGE_TILE};
     }
-    if (q8) shader = experts ? SHADER_PRODUCT_Q8_EXPERTS : SHADER_PRODUCT_Q8;
-    if (q8 && idot) shader = experts ? SHADER_PRODUCT_Q8_IDOT_EXPERTS : SHADER_PRODUCT_Q8_IDOT;
+    enum vk_shader shader = shader_of(PRODUCT, kind);
+    if (q8) shader = shader_of(PRODUCT_Q8, kind);
+    if (q8 && idot) shader = shader_of(PRODUCT_Q8_IDOT, kind);
     if (q8 && idot && v->four_rows && tile == 1)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_FOUR_ROWS_EXPERTS
-                                         : SHADER_PRODUCT_Q8_FOUR_ROWS,
+        return (struct vk_shape){shader_of(PRODUCT_Q8_FOUR_ROWS, kind),
                                  {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
                                  2 * PACK_ROWS,
                                  tile};
     if (q8 && idot && v->two_rows)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_Q8_TWO_ROWS_EXPERTS
-                                         : SHADER_PRODUCT_Q8_TWO_ROWS,
+        return (struct vk_shape){shader_of(PRODUCT_Q8_TWO_ROWS, kind),
                                  {PACK_ROWS / 2, (int32_t)w->s.dtype, tile, 1, bias},
                                  PACK_ROWS,
                                  tile};
@@ -120,16 +131,24 @@ static const struct span *product_out(const struct step *s, const struct folded 
     return f->sum ? &f->sum->out : f->gated ? &f->gated->out : &s->out;
 }
 
-/* The second matrix, as much of it as of the first. */
-static ats_status bind_second(const struct vk_builder *b, struct vk_dispatch *d,
-                              const struct folded *f, struct vk_shape *shape) {
+/* The second matrix, as much of it as of the first; what both come to may be rounded too, of whose
+ * blocks a work-group then has one. */
+static ats_status bind_pair(const struct vk_builder *b, struct vk_dispatch *d,
+                            const struct folded *f, struct vk_shape *shape) {
     struct vk_view view;
     int end;
     TRY(vk_weight_window(b->v, f->up->weight, 0, 0, &view, &end));
     vk_bind(d, 5, view, false);
     d->bytes += (size_t)view.range;
-    shape->constants[7] = (int32_t)f->gated->op->p.gated.act + 1;
-    return ATS_OK;
+    shape->constants[6] = (int32_t)f->gated->op->p.gated.act;
+    if (!b->rounds) {
+        vk_bind(d, 4, d->views[3], true); /* as in bind_bytes of record_steps.c */
+        return ATS_OK;
+    }
+    shape->constants[5] = true;
+    shape->constants[0] *= 32 / shape->rows;
+    shape->rows = 32;
+    return vk_bind_rounded(b, d, 4, b->rounds, true, true);
 }
 
 static ats_status add_product_window(struct vk_builder *b, const struct step *s,
@@ -139,7 +158,8 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     struct vk_view view;
     bool q8 = vk_takes_bytes(s);
     struct vk_shape shape =
-        vk_product_shape(b, w, q8, s->bias != NULL, false, b->variant == VARIANT_MANY);
+        vk_product_shape(b, w, q8, s->bias != NULL, f->gated ? PRODUCT_PAIR : PRODUCT_PLAIN,
+                         b->variant == VARIANT_MANY);
     TRY(vk_weight_window(b->v, w, 0, begin, &view, end));
     vk_bind(d, 1, view, false);
     d->bytes = (size_t)view.range;
@@ -149,7 +169,7 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
     vk_push_int(d, w->s.n_cols);
     vk_push_int(d, (int64_t)(w->unit_bytes / 4));
     if (q8) {
-        TRY(vk_bind_rounded(b, d, 2, s, false));
+        TRY(vk_bind_rounded(b, d, 2, s, false, b->rounded_apart));
     } else {
         TRY(vk_bind_span(b, d, 2, &s->in[0], s->in_rows, false));
         d->push[5] += s->in_begin;
@@ -161,7 +181,7 @@ static ats_status add_product_window(struct vk_builder *b, const struct step *s,
         vk_bind(d, 4, view, false);
     }
     vk_push_int(d, s->bias ? view.word + begin : 0);
-    if (f->gated) TRY(bind_second(b, d, f, &shape));
+    if (f->gated) TRY(bind_pair(b, d, f, &shape));
     if (f->sum && f->sum->n_in > 1) {
         const struct span *other = &f->sum->in[span_same(&f->sum->in[0], &s->out)];
         TRY(vk_bind_span(b, d, 5, other, s->rows, false));

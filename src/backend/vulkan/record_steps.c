@@ -174,7 +174,7 @@ static void note_columns(struct vk_builder *b, const struct step *s) {
 
 /* Where a step's result, which stands in binding 3, goes in 8 bits besides, if it is rounded. */
 static ats_status bind_bytes(const struct vk_builder *b, struct vk_dispatch *d, int binding) {
-    if (b->rounds) return vk_bind_rounded(b, d, binding, b->rounds, true);
+    if (b->rounds) return vk_bind_rounded(b, d, binding, b->rounds, true, false);
     vk_bind(d, binding, d->views[3], true); /* as the layer has it, what is named is written */
     vk_push_int(d, 0);
     vk_push_int(d, 0);
@@ -440,7 +440,8 @@ static ats_status count_folded(const struct vk_builder *b, const struct step *s,
 static const struct step *product_rounded_for(const struct vk_builder *b, const struct step *steps,
                                               int used, int n_steps) {
     const struct step *last = steps + used - 1, *product = last + 1;
-    if (b->v->no_fold || used == n_steps || used > 2 || !vk_takes_bytes(product)) return NULL;
+    if (b->v->no_fold || used == n_steps || !vk_takes_bytes(product)) return NULL;
+    if (used == 3 && b->variant != VARIANT_ONE) return NULL; /* there is room for a line */
     if (!step_is(last, OP_NORM) && !step_is(last, OP_GATED)) return NULL;
     for (int i = 0; i < used; i++)
         if (step_is(&steps[i], OP_NORM) && steps[i].op->p.norm.group % 32 != 0) return NULL;
@@ -472,6 +473,7 @@ ats_status vk_add_steps(struct vk_builder *b, const struct step *s, int n_steps,
     TRY(*used > 1 ? add_folded(b, s, *used) : add_lines(b, s));
     if (b->rounds) {
         b->rounded = b->rounds;
+        b->rounded_apart = *used == 3;
         b->v->n_folds++;
     }
     b->rounds = NULL;

@@ -53,7 +53,7 @@ static void host_free(struct backend *b, void *p, size_t bytes) {
 /* ---- work memory ---- */
 
 static size_t q8_bytes(const struct backend_limits *l) {
-    return (size_t)max_int(l->n_tokens, l->n_rows) * vk_q8_line_words(l->max_cols + 31) * 4;
+    return vk_rounded_apart(l) + vk_q8_line_words(l->max_cols + 31) * 4;
 }
 
 /* See attention_merge.comp. */

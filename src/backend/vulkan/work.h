@@ -158,6 +158,8 @@ ats_status vk_segment_build(struct backend *b, const struct step *steps, int n_s
                             struct backend_segment **out);
 void vk_segment_free(struct backend *b, struct backend_segment *s);
 size_t vk_q8_line_words(int n_cols); /* of an input in class q8 */
+/* Bytes of all lines of such an input; there is room for another one behind them. */
+size_t vk_rounded_apart(const struct backend_limits *limits);
 /* What experts need on this device; bytes 0: there are none. */
 struct vk_expert_room vk_expert_room(const struct vulkan *v, const struct backend_limits *limits);
 

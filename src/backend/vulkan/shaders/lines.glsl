@@ -1,12 +1,15 @@
 /* What all products share: their numbers, and which lines a work-group has. With EXPERTS, lines are
- * pairs of a line and an expert that it chose: pair i is the choice i % n_used of line i / n_used. */
+ * pairs of a line and an expert that it chose: pair i is the choice i % n_used of line i / n_used. With
+ * PAIR, two matrices make act(first) * second. */
 layout(push_constant) uniform Push {
     int from, most;     /* round_lines of the window's lines, and how many they are at most */
     int n_rows, n_cols; /* of the window of the weight */
     int unit_words;     /* from group to group of 16 rows; of plain types: from row to row */
     int in_off, in_stride, out_off, out_stride;
     int bias_off; /* of the window's first row */
-#ifndef EXPERTS
+#if defined(PAIR)
+    int bytes_off, bytes_stride;
+#elif !defined(EXPERTS)
     int add_off, add_stride;
 #else
     int matrix_words, bias_words; /* from expert to expert */
@@ -18,17 +21,19 @@ layout(push_constant) uniform Push {
 layout(std430, set = 0, binding = 3) writeonly buffer Out {
     float out_[];
 };
+#ifndef PAIR
 layout(std430, set = 0, binding = 4) readonly buffer Bias {
     float bias[];
 };
-#ifndef EXPERTS
+#endif
+#if defined(PAIR)
+layout(constant_id = 6) const int ACT = 0;
+#elif !defined(EXPERTS)
 layout(constant_id = 6) const bool ADD = false;
-layout(constant_id = 7) const int GATE = 0; /* 1 + the activation of a pair's first; 0: no pair */
 layout(std430, set = 0, binding = 5) readonly buffer Add { /* may be Out */
     float add[];
 };
 #else
-#define GATE 0
 layout(constant_id = 6) const bool LISTED = false;
 layout(std430, set = 0, binding = 5) readonly buffer List {
     uint list[]; /* LISTED: experts_sort.comp; else the only line's ids */
@@ -97,8 +102,10 @@ bool begin(out int n, out int from[TILE], out int to[TILE], out int matrix, out 
 /* What a row of the tile's line t comes to: with its bias, and added to what the sum that follows
  * takes besides, if that was folded in. */
 float result(float sum, int bias_at, int t, int row) {
+#ifndef PAIR
     if (BIAS) sum += bias[bias_at + row];
-#ifndef EXPERTS
+#endif
+#if !defined(EXPERTS) && !defined(PAIR)
     if (ADD) sum += add[p.add_off + (int(gl_WorkGroupID.y) * TILE + t) * p.add_stride + row];
 #endif
     return sum;

@@ -3,7 +3,7 @@
 layout(std430, set = 0, binding = 1) readonly buffer Weights {
     uint w[];
 };
-/* With PAIR there may be a second matrix of the same type and size, which is read while reads_second. */
+/* With PAIR there is a second matrix of the same type and size, which is read while reads_second. */
 #ifdef PAIR
 layout(std430, set = 0, binding = 5) readonly buffer Second {
     uint second_w[];

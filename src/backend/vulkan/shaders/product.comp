@@ -9,9 +9,6 @@ layout(constant_id = 1) const int TYPE = Q8_0;
 layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
 layout(constant_id = 4) const bool BIAS = false;
-#ifndef EXPERTS
-#define PAIR
-#endif
 #include "packed.glsl"
 #include "lines.glsl"
 #include "product.glsl"
@@ -21,11 +18,11 @@ layout(std430, set = 0, binding = 2) readonly buffer In {
 };
 
 /* The lane's part of the sums of its row. */
-void add_blocks(int lane, int group, int line[TILE], out float acc[TILE][1]) {
-    int r = lane & 15, n_blocks = p.n_cols / 32;
+void add_blocks(int lane, int group, int line[TILE], out float acc[TILE][LANE_ROWS]) {
+    int r = first_row(lane), n_blocks = p.n_cols / 32;
     for (int t = 0; t < TILE; t++)
         acc[t][0] = 0.0;
-    for (int b = lane >> 4; b < n_blocks; b += SPLIT) {
+    for (int b = first_block(lane); b < n_blocks; b += SPLIT) {
         vec2 scale[1], least[1];
         int code_at = codes_at(group, b, n_blocks) + r;
         scales(group, b, r, scale, least);
@@ -47,12 +44,15 @@ void add_blocks(int lane, int group, int line[TILE], out float acc[TILE][1]) {
 void main() {
     int lane = int(gl_LocalInvocationID.x), n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
-    int group = matrix + int(gl_WorkGroupID.x) * p.unit_words;
-    float acc[TILE][1], up[TILE][1];
+    int group = matrix + group_at(lane) * p.unit_words;
+    float acc[TILE][LANE_ROWS];
     add_blocks(lane, group, line, acc);
 #ifdef PAIR
+    float second[TILE][LANE_ROWS];
     reads_second = true;
-    if (GATE > 0) add_blocks(lane, group, line, up);
+    add_blocks(lane, group, line, second);
+    finish_pair(acc, second, lane, n, to);
+#else
+    finish(acc, lane, n, to, bias_at);
 #endif
-    finish(acc, up, lane, n, to, bias_at);
 }

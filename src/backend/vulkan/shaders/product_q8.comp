@@ -10,9 +10,6 @@ layout(constant_id = 1) const int TYPE = Q8_0;
 layout(constant_id = 2) const int TILE = 1;
 layout(constant_id = 3) const int SPLIT = 1;
 layout(constant_id = 4) const bool BIAS = false;
-#ifndef EXPERTS
-#define PAIR
-#endif
 #include "packed.glsl"
 #include "lines.glsl"
 #include "product.glsl"
@@ -95,11 +92,14 @@ void main() {
     int lane = int(gl_LocalInvocationID.x), n, matrix, bias_at, line[TILE], to[TILE];
     if (!begin(n, line, to, matrix, bias_at)) return;
     int group = matrix + group_at(lane) * p.unit_words;
-    float acc[TILE][LANE_ROWS], up[TILE][LANE_ROWS];
+    float acc[TILE][LANE_ROWS];
     add_blocks(lane, group, line, acc);
 #ifdef PAIR
+    float second[TILE][LANE_ROWS];
     reads_second = true;
-    if (GATE > 0) add_blocks(lane, group, line, up);
+    add_blocks(lane, group, line, second);
+    finish_pair(acc, second, lane, n, to);
+#else
+    finish(acc, lane, n, to, bias_at);
 #endif
-    finish(acc, up, lane, n, to, bias_at);
 }
