@@ -374,7 +374,7 @@ static bool may_be(double seconds) {
     return seconds <= 0 || measure_possible(seconds);
 }
 
-/* What a run gives: speeds of the CPU and of the other, which is 0 where times cannot be. */
+/* What a run gives: speeds of the CPU (0: such times cannot be) and of the other. */
 struct speeds {
     double cpu, other;
 };

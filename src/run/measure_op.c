@@ -143,13 +143,15 @@ static struct span span_of(const struct bench *b, int buffer) {
     return (struct span){SPACE_LOCAL, b->offsets[buffer], b->widths[buffer], 0};
 }
 
-/* A product's inputs stand in one place and another in turn, so that each is a product of its own,
- * as most are in a round; its output is written again by the next, which therefore waits. */
+/* A product's inputs stand in one place and another in turn, so that for the CPU each is a product
+ * of its own, as most are in a round. A GPU makes products one by one anyway, and rounds an input
+ * to 8 bits with what makes it, not with the product: there they all read the same. Its output is
+ * written again by the next, which therefore waits. */
 static struct step blank_step(const struct bench *b, int i) {
     struct step s = {.kind = STEP_OP, .op = &b->op, .n_in = b->n_in, .n_readers = 1};
     bool product = b->op.kind == OP_MATMUL;
     for (int k = 0; k < b->n_in; k++)
-        s.in[k] = span_of(b, product ? i % 2 : k);
+        s.in[k] = span_of(b, product ? b->side == SIDE_CPU && i % 2 : k);
     s.out = span_of(b, product ? 2 : b->n_in);
     s.end = s.out.stride;
     return s;

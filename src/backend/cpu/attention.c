@@ -44,12 +44,9 @@ static int query_column(const struct step *s, int query_head) {
     return (s->head_begin * group_size(s) + query_head) * params(s)->head_dim;
 }
 
-/* Tokens whose queries go through the keys together: fewer where too few tiles would keep threads
- * waiting for the last. */
-static int tile_tokens(int n_tokens, int group, int heads, int n_threads) {
-    int size = max_int(1, ATTN_MAX_QUERIES / group);
-    bool few = n_tokens / size * heads < ATTN_TILES * n_threads;
-    return few ? max_int(1, ATTN_MAX_QUERIES / 2 / group) : size;
+/* Tokens whose queries go through the keys together. */
+static int tile_tokens(int group) {
+    return max_int(1, ATTN_MAX_QUERIES / group);
 }
 
 static size_t tile_queries(const struct backend_limits *l) {
@@ -391,10 +388,9 @@ static void large_tile(struct cpu_run *r, const struct step *s, const struct rou
 }
 
 /* Tiles are taken from the back, where they see most keys, so that the last ones are small. */
-static void large_ranges(struct cpu_run *r, const struct phase *p, int thread, int n_threads) {
+static void large_ranges(struct cpu_run *r, const struct phase *p, int thread) {
     const struct step *s = p->step;
-    int heads = s->head_end - s->head_begin;
-    int size = tile_tokens(r->round->n_tokens, group_size(s), heads, n_threads);
+    int heads = s->head_end - s->head_begin, size = tile_tokens(group_size(s));
     _Atomic int *next = &r->segment->counters[p->counter];
     int item = atomic_fetch_add_explicit(next, 1, memory_order_relaxed), seen = 0;
     for (int i = r->round->n_runs - 1; i >= 0; i--) {
@@ -414,5 +410,5 @@ void cpu_attn_ranges(struct cpu_run *r, const struct phase *p, int thread, int n
     if (small_round(r->round))
         small_ranges(r, p, thread, n_threads);
     else
-        large_ranges(r, p, thread, n_threads);
+        large_ranges(r, p, thread);
 }

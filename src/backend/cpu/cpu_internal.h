@@ -18,8 +18,7 @@
 
 #define ATTN_RANGE       256   /* keys that are one link of the softmax chain */
 #define ATTN_SMALL_ROUND 8     /* tokens up to which attention is cut by ranges of keys */
-#define ATTN_MAX_QUERIES 96    /* queries against one read of K, if a KV head has no more */
-#define ATTN_TILES       8     /* of so many for each thread, or queries are halved */
+#define ATTN_MAX_QUERIES 48    /* queries against one read of K, if a KV head has no more */
 #define SMALL_FLOATS     16384 /* inputs up to which every thread prepares them for itself */
 #define SMALL_LINES      8
 #define EXPERT_LINES     512 /* tokens that are sorted by expert at a time */

@@ -196,7 +196,7 @@ static void keys_fill_q8_0(const struct f32_weights *w, int key, int begin, int 
 /* Columns of a panel, so that it and its queries' stay in the first-level cache. Query rows that
  * share it, whose scratch is on the stack. */
 #define KEY_COLS    128
-#define SCORE_CHUNK (FLOAT_TOKENS * (96 / FLOAT_TOKENS))
+#define SCORE_CHUNK (FLOAT_TOKENS * (48 / FLOAT_TOKENS))
 
 static __attribute__((noinline)) void keys_many(f32_fill_fn *fill, const struct key_scores *s,
                                                 struct f32_view q, int n_q) {
