@@ -30,7 +30,6 @@ struct pair {
     struct measure_rig rigs[N_SIDES];
     struct graph_op op; /* a product */
     struct backend_segment *products[N_SIDES];
-    double products_s[N_SIDES]; /* alone */
     struct step steps[N_SIDES][MAX_PRODUCTS];
     struct backend_segment *chain[N_SIDES][PAIRS];
     struct step touch;                       /* a number in the exchange */
@@ -328,18 +327,14 @@ static ats_status build_products(struct pair *p, enum side side, int n) {
     return r->b->fn->segment_build(r->b, p->steps[side], n, &p->products[side]);
 }
 
-/* So many that they take products_s alone. */
+/* So many that they take about products_s alone. */
 static ats_status prepare_products(struct pair *p, enum side side) {
     struct measure_rig *r = &p->rigs[side];
     double one = 0;
     TRY(build_products(p, side, 4));
     rig_round(r, 1, 0);
     TRY(rig_time(r, p->products[side], 4, "a product", &one));
-    int n = (int)fmin(fmax(products_s / one, 4), MAX_PRODUCTS);
-    TRY(build_products(p, side, n));
-    TRY(rig_time(r, p->products[side], 1, "a product", &p->products_s[side]));
-    p->products_s[side] += r->launch_s; /* as segments are timed below */
-    return ATS_OK;
+    return build_products(p, side, (int)fmin(fmax(products_s / one, 4), MAX_PRODUCTS));
 }
 
 /* Of a side's products; 0 to 0: the device has no clock. */
@@ -381,8 +376,7 @@ struct speeds {
 
 /* Products of both, after each by itself: memory may be shared with other machines, whose use of it
  * changes from one moment to the next. */
-static ats_status products_beside(struct pair *p, int n_copies, struct speeds *out) {
-    (void)n_copies;
+static ats_status products_beside(struct pair *p, struct speeds *out) {
     struct measure_rig *gpu = &p->rigs[SIDE_GPU];
     double alone[N_SIDES];
     for (int s = 0; s < N_SIDES; s++) {
@@ -419,14 +413,12 @@ static ats_status copies_beside(struct pair *p, int n_copies, struct speeds *out
     return ATS_OK;
 }
 
-/* Medians of several runs of `run`. */
-static ats_status beside(struct pair *p, int n_copies,
-                         ats_status (*run)(struct pair *, int, struct speeds *),
-                         struct speeds *out) {
+/* Medians of several runs of the CPU's products beside n copies, or beside the GPU's (n 0). */
+static ats_status beside(struct pair *p, int n_copies, struct speeds *out) {
     double cpu[REPEATS], other[REPEATS];
     int n = 0;
     for (int i = 0; i < ATTEMPTS * REPEATS && n < REPEATS; i++) {
-        TRY(run(p, n_copies, out));
+        TRY(n_copies ? copies_beside(p, n_copies, out) : products_beside(p, out));
         cpu[n] = out->cpu, other[n] = out->other;
         n += out->cpu > 0;
     }
@@ -439,18 +431,21 @@ static ats_status beside(struct pair *p, int n_copies,
 static ats_status time_interference(struct pair *p) {
     struct profile_interference *f = &p->m->p->interference;
     struct speeds v;
+    double cpu_s;
     *f = (struct profile_interference){1, 1, 1, 1};
     TRY(prepare_products(p, SIDE_CPU));
     TRY(prepare_products(p, SIDE_GPU));
-    TRY(beside(p, 0, products_beside, &v));
+    TRY(beside(p, 0, &v));
     f->cpu_speed_gpu = v.cpu;
     f->gpu_speed_cpu = v.other;
     if (!p->n_copies) return ATS_OK;
     /* copies past the products' end for the one, and well before it for the other */
-    double fits = p->products_s[SIDE_CPU] / p->copy_s;
-    TRY(beside(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), copies_beside, &v));
+    rig_round(&p->rigs[SIDE_CPU], 1, 0);
+    TRY(rig_time(&p->rigs[SIDE_CPU], p->products[SIDE_CPU], 1, "products", &cpu_s));
+    double fits = cpu_s / p->copy_s;
+    TRY(beside(p, (int)fmin(ceil(1.5 * fits) + 1, MAX_COPIES), &v));
     f->cpu_speed_copying = v.cpu;
-    TRY(beside(p, (int)fmin(fmax(fits / 2, 1), MAX_COPIES), copies_beside, &v));
+    TRY(beside(p, (int)fmin(fmax(fits / 2, 1), MAX_COPIES), &v));
     f->copy_speed_cpu = v.other;
     return ATS_OK;
 }
