@@ -84,8 +84,8 @@ typedef void matmul_packed_bf16_fn(const uint8_t *packed, int group_begin, int g
 /* One query group against the first n_keys keys of a page: n_q query rows that share a KV head; k:
  * the head's keys as backend/kv_layout.h says, read in whole groups.
  * scores[j * score_stride + i] = scale * <q_j, k_i>.
- * next: what will be read after these keys, as much of it as of them, or NULL: with few queries it
- * is asked for on the way, since no prefetcher knows where a page goes on. */
+ * next: what will be read after these keys, as much of it as of them, or NULL: it is asked for on
+ * the way, since no prefetcher knows where a page goes on. */
 typedef void attn_scores_fn(const float *q, int64_t q_stride, int n_q, const void *k, int n_keys,
                             int head_dim, float scale, float *scores, int64_t score_stride,
                             const void *next);
