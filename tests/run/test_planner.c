@@ -73,16 +73,21 @@ static ats_options planned(const char *model) {
     return o;
 }
 
-static json_t *plan_of(ats_options o) {
+/* What an engine that only plans answers. */
+static json_t *told_by(ats_options o, char *(*ask)(const ats_engine *)) {
     ats_engine *e;
     json_t *told;
     o.plan_only = true;
     TEST_OK(ats_engine_open(&o, &e));
-    char *text = ats_engine_describe(e);
+    char *text = ask(e);
+    assert_non_null(text);
     TEST_OK(json_parse(text, strlen(text), &told));
     ats_free(text);
     ats_engine_close(e);
     return told;
+}
+static json_t *plan_of(ats_options o) {
+    return told_by(o, ats_engine_describe);
 }
 
 static double number(const json_t *o, const char *key) {
@@ -218,16 +223,7 @@ static void what_is_open_is_chosen(void **state) {
 }
 
 static json_t *explained(ats_options o) {
-    ats_engine *e;
-    json_t *json;
-    o.plan_only = true;
-    TEST_OK(ats_engine_open(&o, &e));
-    char *text = ats_engine_explain(e);
-    assert_non_null(text);
-    TEST_OK(json_parse(text, strlen(text), &json));
-    ats_free(text);
-    ats_engine_close(e);
-    return json;
+    return told_by(o, ats_engine_explain);
 }
 
 /* Whole layers, whole tensors, or neither, each no slower than the one before. */
