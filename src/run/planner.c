@@ -194,6 +194,9 @@ ats_status planner_open(ats_engine *e, struct planner **out) {
     struct planner *p = xcalloc(1, sizeof *p);
     *out = NULL;
     bool wanted = !is_off(&e->options) && find_pair(e, p);
+    if (!wanted && is_path(e->options.profile))
+        log_msg(LOG_WARN, "%s is not read: times are for a CPU and a GPU that share a model",
+                e->options.profile);
     ats_status status = wanted ? open_all(p, e) : ATS_OK;
     if (status == ATS_OK && p->profile && p->items->n_items > 0)
         *out = p;

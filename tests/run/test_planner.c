@@ -481,6 +481,11 @@ static void a_plan_by_hand_that_streams_is_judged(void **state) {
     unlink(path);
 }
 
+static void count_unread(void *user, int level, const char *text) {
+    (void)level;
+    if (strstr(text, "other.json is not read")) ++*(int *)user;
+}
+
 static void wrong_profiles_are_refused(void **state) {
     (void)state;
     char other[512];
@@ -493,10 +498,14 @@ static void wrong_profiles_are_refused(void **state) {
     expect_refused(&o, ATS_BAD_ARGUMENT, "of another machine");
     TEST_OK(file_write(other, "{}", 2));
     expect_refused(&o, ATS_BAD_FILE, "other.json");
-    o.devices = "sim:cpu"; /* nothing to divide: not even read */
+    o.devices = "sim:cpu"; /* nothing to divide: not even read, which is said */
     ats_engine *e;
+    int n_told = 0;
+    ats_log_set(count_unread, &n_told, 1);
     TEST_OK(ats_engine_open(&o, &e));
+    ats_log_set(NULL, NULL, 0);
     ats_engine_close(e);
+    assert_int_equal(n_told, 1);
     unlink(other);
 }
 
