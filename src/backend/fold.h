@@ -45,7 +45,8 @@ static inline bool steps_share_input(const struct step *x, const struct step *y)
 static inline bool fold_gates(const struct step *gate, const struct step *up,
                               const struct step *s) {
     const struct step *const products[2] = {gate, up};
-    bool fits = step_is(s, OP_GATED) && !s->op->p.gated.one_gate;
+    bool fits = gate->kind == STEP_OP && up->kind == STEP_OP && s->kind == STEP_OP &&
+                op_folds_products(gate->op->kind, up->op->kind, s->op);
     for (int i = 0; i < 2 && fits; i++) {
         const struct step *m = products[i];
         fits = span_same(&s->in[i], &m->out) && m->n_readers == 1 && m->begin == s->begin &&
@@ -82,11 +83,10 @@ static inline bool fold_order(const struct backend_limits *l, const struct step 
 static inline bool steps_fold_gated(const struct backend_limits *l, const struct step *steps,
                                     int n_steps) {
     const struct step *up = steps + 1, *s = steps + 2;
-    if (n_steps < 3 || !step_is(steps, OP_MATMUL) || !step_is(up, OP_MATMUL)) return false;
-    return steps_share_input(steps, up) && fold_gates(steps, up, s) &&
-           steps->out.space == SPACE_LOCAL && up->out.space == SPACE_LOCAL &&
-           steps->rows == s->rows && steps->in_rows == s->rows && up->rows == s->rows &&
-           !spans_meet(l, &s->out, s->rows, &steps->in[0], steps->in_rows);
+    if (n_steps < 3 || !fold_gates(steps, up, s)) return false;
+    return steps_share_input(steps, up) && steps->out.space == SPACE_LOCAL &&
+           up->out.space == SPACE_LOCAL && steps->rows == s->rows && steps->in_rows == s->rows &&
+           up->rows == s->rows && !spans_meet(l, &s->out, s->rows, &steps->in[0], steps->in_rows);
 }
 
 /* Is steps[1] computed with steps[0]? What stands between them is in local memory; a sum is one of

@@ -23,6 +23,13 @@ static inline bool op_folds(enum op_kind first, enum op_kind kind, const struct 
     }
 }
 
+/* May an activation be computed with the two ops right before it, whose results are its inputs, if
+ * both read the same? Vulkan does so with packed weights of one type and without a bias. */
+static inline bool op_folds_products(enum op_kind gate, enum op_kind up,
+                                     const struct graph_op *op) {
+    return gate == OP_MATMUL && up == OP_MATMUL && op->kind == OP_GATED && !op->p.gated.one_gate;
+}
+
 /* Does such an op keep what the one before it makes, so that others may read that too? */
 static inline bool op_fold_keeps(enum op_kind kind) {
     return kind == OP_NORM;

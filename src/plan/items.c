@@ -280,11 +280,22 @@ static void count_readers(struct maker *m) {
             m->n_readers[m->g->ops[i].in[k]]++;
 }
 
-/* As backend/fold.h has it of steps. */
+/* Are this product, the one behind it and the activation of both one, as backend/fold.h has it of
+ * steps? */
+static bool folds_products(const struct maker *m, int op_index) {
+    if (m->o->no_fusion || op_index < 0 || op_index + 2 >= m->g->n_ops) return false;
+    const struct graph_op *gate = &m->g->ops[op_index], *up = gate + 1, *op = gate + 2;
+    return op_folds_products(gate->kind, up->kind, op) && gate->in[0] == up->in[0] &&
+           op->in[0] == gate->out && op->in[1] == up->out && m->n_readers[gate->out] == 1 &&
+           m->n_readers[up->out] == 1;
+}
+
+/* The same of an operator and the one before it. */
 static bool folds(const struct maker *m, int op_index) {
     const struct graph_op *op = &m->g->ops[op_index], *before = op - 1;
     int at = -1, n = 0;
     if (m->o->no_fusion || op_index == 0) return false;
+    if (folds_products(m, op_index - 2)) return true;
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] == before->out) at = i, n++;
     if (n != 1 || !op_folds(before->kind, op->kind, op, at)) return false;
@@ -310,6 +321,7 @@ static void note_wait(struct maker *m, int op_index) {
     *wait = m->out->profile->n_items > 0;
     for (int i = 0; i < op->n_in; i++)
         *wait = *wait || m->g->values[op->in[i]].producer >= m->first_op;
+    *wait = *wait && !folds_products(m, op_index - 1); /* it starts with the first of the two */
     if (*wait) m->first_op = op_index;
     note_fold(m, op_index);
 }
@@ -437,7 +449,7 @@ double items_time(const struct items *items, int index, enum side side, double n
     if (item->span > 0) depth = fmin(depth, item->span);
     double s =
         profile_time(items->profile, item->measured, &item->key, side, n_tokens, depth, share);
-    return items->slow[side] * (starts_time(items, item, side, share) + s);
+    return items->slow[side] * fmax(starts_time(items, item, side, share) + s, 0);
 }
 
 double items_active_bytes(const struct items *items, int index, double n_tokens) {

@@ -213,6 +213,33 @@ static void sums_start_with_whole_products(void **state) {
     arena_free(&arena);
 }
 
+/* Up and the activation start with gate, whether times are described or measured. */
+static void gate_up_and_activation_start_once(void **state) {
+    (void)state;
+    for (int measured = 0; measured < 2; measured++) {
+        struct arena arena = {0};
+        struct profile *p = machine_laptop(&arena);
+        struct items_options o = items_options_default();
+        struct items *folded, *apart;
+        json_t *json;
+        TEST_OK(json_parse(machine_measured, strlen(machine_measured), &json));
+        if (measured) TEST_OK(profile_from_json(&arena, json, "laptop", &p));
+        json_decref(json);
+        const struct graph *g = tiny_graph(&arena, &dense);
+        TEST_OK(items_build(&arena, g, p, &o, &folded));
+        o.no_fusion = true;
+        TEST_OK(items_build(&arena, g, p, &o, &apart));
+        assert_int_equal(folded->items[6].n_starts, 0);
+        assert_int_equal(folded->items[7].n_starts, 1);
+        assert_int_equal(apart->items[6].n_starts, measured);
+        assert_int_equal(apart->items[7].n_starts, 2);
+        assert_true(items_start_time(folded, folded->items[6].op, SIDE_GPU) == 0);
+        assert_close(items_time(folded, 7, SIDE_GPU, 1, 0, 1),
+                     items_time(apart, 7, SIDE_GPU, 1, 0, 1) - p->op_s[SIDE_GPU]);
+        arena_free(&arena);
+    }
+}
+
 static void a_window_ends_the_growth_with_depth(void **state) {
     (void)state;
     struct arena arena = {0};
@@ -365,6 +392,7 @@ int main(void) {
         cmocka_unit_test(times_add_what_comes_with_an_item),
         cmocka_unit_test(what_waits_for_nothing_starts_beside),
         cmocka_unit_test(sums_start_with_whole_products),
+        cmocka_unit_test(gate_up_and_activation_start_once),
         cmocka_unit_test(a_window_ends_the_growth_with_depth),
         cmocka_unit_test(experts_in_use_are_those_of_repeating_choices),
         cmocka_unit_test(popular_experts_sum_to_those_used),

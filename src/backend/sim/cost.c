@@ -137,11 +137,12 @@ void sim_cost(struct sim *s, struct sim_job *job) {
     else if (!m)
         *work_ns = segment_ns(s, job->segment, job->round);
     const int n_steps = m && !job->copy ? job->segment->n_steps : 0;
-    bool folded = false;
-    for (int i = 0; i < n_steps; i++) {
-        const struct step *step = &job->segment->steps[i];
-        step_cost(s, step, folded, job->round, job->left_ns);
-        folded = !folded && steps_fold(&s->limits, step, n_steps - i);
+    for (int i = 0, n; i < n_steps; i += n) {
+        const struct step *steps = &job->segment->steps[i];
+        const bool pair = steps_fold_gated(&s->limits, steps, n_steps - i);
+        n = pair ? 3 : steps_fold(&s->limits, steps, n_steps - i) ? 2 : 1;
+        for (int j = 0; j < n; j++) /* the second product has its time, without a start */
+            step_cost(s, &steps[j], j >= (pair ? 2 : 1), job->round, job->left_ns);
     }
 }
 
