@@ -462,18 +462,23 @@ static double activation_bytes(double n_tokens, double width) {
     return n_tokens * width * (double)sizeof(float);
 }
 
+double items_pull_time(const struct items *items, double n_tokens, double width) {
+    return activation_bytes(n_tokens, width) / items->profile->link.activation_up;
+}
+
+double items_push_time(const struct items *items, double n_tokens, double width) {
+    return activation_bytes(n_tokens, width) / items->profile->link.activation_down;
+}
+
 double items_up_time(const struct items *items, double n_tokens, double width) {
-    const struct profile_link *l = &items->profile->link;
-    return l->kappa_up_s + activation_bytes(n_tokens, width) / l->activation_up;
+    return items->profile->link.kappa_up_s + items_pull_time(items, n_tokens, width);
 }
 
 double items_down_time(const struct items *items, double n_tokens, double width) {
-    const struct profile_link *l = &items->profile->link;
-    return l->kappa_down_s + activation_bytes(n_tokens, width) / l->activation_down;
+    return items->profile->link.kappa_down_s + items_push_time(items, n_tokens, width);
 }
 
 double items_exchange_time(const struct items *items, double n_tokens, double width) {
-    const struct profile_link *l = &items->profile->link;
-    double bytes = activation_bytes(n_tokens, width);
-    return l->kappa_x_s + bytes / l->activation_up + bytes / l->activation_down;
+    return items->profile->link.kappa_x_s + items_pull_time(items, n_tokens, width) +
+           items_push_time(items, n_tokens, width);
 }

@@ -136,6 +136,9 @@ double items_others_time(const struct items *items, int item, enum side side, do
 double items_up_time(const struct items *items, double n_tokens, double width);
 double items_down_time(const struct items *items, double n_tokens, double width);
 double items_exchange_time(const struct items *items, double n_tokens, double width);
+/* Of these, what the GPU is busy with: to read what comes, to write what goes. */
+double items_pull_time(const struct items *items, double n_tokens, double width);
+double items_push_time(const struct items *items, double n_tokens, double width);
 
 /* Bytes, rounded up to the grid, of n_units of a block's units. */
 int items_share_quanta(const struct items *items, int block, int n_units);

@@ -91,15 +91,25 @@ static bool can_stream(const struct chain *c, int first, int n) {
 
 /* ---- entries ---- */
 
+/* What changes of device before item i cost, if so many floats a line go up, down (0: none), and
+ * both ways between devices that both run it and what is before it. */
+static void set_change(const struct chain *c, int i, double up, double down, double exchange,
+                       struct timeline_item *t) {
+    const struct items *items = c->items;
+    double lines = lines_of(c, i);
+    t->up_s = up > 0 ? items_up_time(items, lines, up) : 0;
+    t->down_s = down > 0 ? items_down_time(items, lines, down) : 0;
+    t->exchange_s = exchange > 0 ? items_exchange_time(items, lines, exchange) : 0;
+    t->pull_s = items_pull_time(items, lines, up);
+    t->push_s = items_push_time(items, lines, down);
+}
+
 static struct transfer_item *add_entry(struct chain *c, int first, int n) {
-    const struct items_block *b = &c->items->blocks[c->items->items[first].block];
+    double width = c->items->blocks[c->items->items[first].block].entry_width;
     struct transfer_item *t = &c->out[c->n];
-    double lines = lines_of(c, first);
     c->entries[c->n++] = (struct schedule_entry){.first = first, .n = n};
-    *t = (struct transfer_item){
-        .base = {.up_s = items_up_time(c->items, lines, b->entry_width),
-                 .down_s = items_down_time(c->items, lines, b->entry_width),
-                 .exchange_s = items_exchange_time(c->items, lines, b->entry_width)}};
+    *t = (struct transfer_item){0};
+    set_change(c, first, width, width, width, &t->base);
     return t;
 }
 
@@ -183,11 +193,9 @@ static int add_beside(struct chain *c, int block) {
  * block's items make, that share of the units; of what enters, which the GPU has, all. */
 static void change_inside(const struct chain *c, int i, double host, struct timeline_item *t) {
     const struct item *item = &c->items->items[i];
-    double lines = lines_of(c, i), width = host * item->direct_width;
-    t->exchange_s = t->up_s = 0;
-    if (item->n_sources > 0) t->up_s = items_up_time(c->items, lines, width);
+    double width = host * item->direct_width, up = item->n_sources > 0 ? width : 0;
     if (item->from_entry) width = fmax(width, c->items->blocks[item->block].entry_width);
-    t->down_s = items_down_time(c->items, lines, width);
+    set_change(c, i, up, width, 0, t);
 }
 
 /* A divided block item by item, all or nothing of a host part. The devices exchange where the block
@@ -259,17 +267,16 @@ static void add_items(struct chain *c, int block, enum timeline_place from) {
         enum timeline_place place = side == SIDE_GPU ? TIMELINE_GPU : TIMELINE_CPU;
         struct transfer_item *t = add_entry(c, i, 1);
         double width = choices_crossing_width(c->items, b, k, mask, entry, &crossed), cost = 0;
-        double *change = side == SIDE_GPU ? &t->base.up_s : &t->base.down_s;
         double *work = side == SIDE_GPU ? &t->base.gpu_s : &t->base.cpu_s;
         if (width > 0)
             cost = side == SIDE_GPU ? items_up_time(c->items, lines_of(c, i), width)
                                     : items_down_time(c->items, lines_of(c, i), width);
         bool changes = k > 0 && place != from;
         if (k > 0) {
-            t->base.up_s = items_up_time(c->items, lines_of(c, i), inner_width(c, i));
-            t->base.down_s = items_down_time(c->items, lines_of(c, i), inner_width(c, i));
+            double inner = inner_width(c, i), up = changes && side == SIDE_GPU ? width : inner;
+            set_change(c, i, up, changes && side == SIDE_CPU ? width : inner, b->entry_width,
+                       &t->base);
         }
-        if (changes) *change = cost;
         *work = time_of(c, i, side, 1) + (changes || k == 0 ? 0 : cost);
         t->base.place = place;
         if (side == SIDE_CPU) {
@@ -335,24 +342,35 @@ static void build(struct arena *arena, const struct items *items, const struct p
 
 /* ---- the schedule ---- */
 
-/* Every host part that may be streamed is copied, then used, nothing at once. */
+/* Every host part that may be streamed is copied, then used, nothing at once but what the devices
+ * have of a divided block. */
 static struct timeline_result serial(const struct chain *c, double end_s) {
-    struct timeline_result r = {.switch_s = end_s, .n_splits = 1};
+    struct timeline_result r = {0};
     enum timeline_place from = TIMELINE_CPU;
+    double cpu_early_s = 0, gpu_early_s = 0;
     for (int i = 0; i < c->n; i++) {
         struct timeline_item item = transfer_apply(&c->out[i], c->out[i].n_units);
-        double copy_s = item.streamed ? item.copy_s : 0;
-        r.switch_s += timeline_switch_s(&item, from);
+        struct timeline_waits waits = timeline_enter(&item, from, cpu_early_s, gpu_early_s);
+        double cpu_end_s = waits.cpu_s + item.cpu_s, gpu_end_s = waits.gpu_s + item.gpu_s;
+        double copy_s = item.streamed ? item.copy_s : 0, held_s = fmax(cpu_end_s, gpu_end_s);
+        double item_s = held_s + copy_s + item.streamed_s;
+        if (item.streamed) gpu_end_s = item_s;
+        bool both = item.place == TIMELINE_BOTH;
+        r.switch_s += held_s - fmax(item.cpu_s, item.gpu_s);
         r.n_splits += (from != item.place || from == TIMELINE_BOTH) + item.streamed;
         r.copy_busy_s += copy_s;
         r.cpu_busy_s += item.cpu_s;
         r.gpu_busy_s += item.gpu_s + item.streamed_s;
-        r.round_s += fmax(item.cpu_s, item.gpu_s) + item.streamed_s + copy_s;
+        r.round_s += item_s;
+        cpu_early_s = both ? item_s - cpu_end_s : 0;
+        gpu_early_s = both ? item_s - gpu_end_s : 0;
         from = item.place;
     }
-    if (from == TIMELINE_CPU) r.switch_s -= end_s, r.n_splits--;
+    double back_s = from == TIMELINE_CPU ? 0 : fmax(0, end_s - gpu_early_s);
+    r.switch_s += back_s;
+    r.round_s += back_s;
+    r.n_splits += from != TIMELINE_CPU;
     r.exposed_s = r.copy_busy_s;
-    r.round_s += r.switch_s;
     return r;
 }
 

@@ -33,8 +33,10 @@ struct run {
                                           round's */
     int copy_piece;                    /* of it */
     double copy_left;                  /* > 0: running */
-    /* What is left of the running item. */
-    double switch_left, cpu_left, gpu_left;
+    /* Of the running item: until each begins, and what is left of its work. */
+    double cpu_wait, gpu_wait, cpu_left, gpu_left;
+    /* How long before the end of the item before each had done its part. */
+    double cpu_early, gpu_early;
 };
 
 /* The first streamed item from i on, through the end of the next round. */
@@ -104,17 +106,32 @@ static double sooner(double a, double b) {
     return a < b ? a : b;
 }
 
+/* Until a device has something new to do: what it waits for, or the end of its work. */
+static double next_of(double wait, double left, double speed) {
+    return wait > 0 ? wait : ratio(left, speed);
+}
+
+/* A device waits or works for dt. Of what takes next_s, the sooner of all, nothing is left. */
+static void pass(double *wait, double *left, double speed, double next_s, double dt) {
+    double *what = *wait > 0 ? wait : left;
+    if (*what <= 0) return;
+    *what = next_s <= dt ? 0 : *what - dt * (*wait > 0 ? 1 : speed);
+    if (*what < NOTHING_S) *what = 0;
+}
+
 /* To the next event: whoever comes first has nothing left, the others what their speed leaves
  * them. False: nothing runs, so nothing will ever come. */
 static bool advance(struct run *q) {
     const struct timeline_machine *m = q->m;
     struct timeline_result *r = q->r;
-    bool cpu = q->cpu_left > 0, gpu = q->gpu_left > 0, copy = q->copy_left > 0;
+    bool waits = q->cpu_wait > 0 || q->gpu_wait > 0, copy = q->copy_left > 0;
+    bool cpu = q->cpu_wait <= 0 && q->cpu_left > 0, gpu = q->gpu_wait <= 0 && q->gpu_left > 0;
     double cpu_speed = (copy ? m->cpu_speed_copying : 1) * (gpu ? m->cpu_speed_gpu : 1);
     double gpu_speed = cpu ? m->gpu_speed_cpu : 1, copy_speed = cpu ? m->copy_speed_cpu : 1;
-    double cpu_in = ratio(q->cpu_left, cpu_speed), gpu_in = ratio(q->gpu_left, gpu_speed);
-    double copy_in = ratio(q->copy_left, copy_speed), switch_in = ratio(q->switch_left, 1);
-    double dt = sooner(sooner(cpu_in, gpu_in), sooner(copy_in, switch_in));
+    double cpu_in = next_of(q->cpu_wait, q->cpu_left, cpu_speed);
+    double gpu_in = next_of(q->gpu_wait, q->gpu_left, gpu_speed);
+    double copy_in = ratio(q->copy_left, copy_speed);
+    double dt = sooner(sooner(cpu_in, gpu_in), copy_in);
     if (!(dt < HUGE_VAL)) return false;
     q->now += dt;
     r->n_events++;
@@ -123,14 +140,10 @@ static bool advance(struct run *q) {
     if (copy) r->copy_busy_s += dt;
     if (cpu && copy) r->cpu_copy_s += dt;
     if (cpu && gpu) r->cpu_gpu_s += dt;
-    if (q->switch_left > 0) r->switch_s += dt;
-    if (!cpu && !gpu && q->switch_left <= 0) r->exposed_s += dt;
-    q->cpu_left = cpu_in <= dt ? 0 : q->cpu_left - dt * cpu_speed;
-    q->gpu_left = gpu_in <= dt ? 0 : q->gpu_left - dt * gpu_speed;
-    q->switch_left = switch_in <= dt ? 0 : q->switch_left - dt;
+    if (!cpu && !gpu) *(waits ? &r->switch_s : &r->exposed_s) += dt;
+    pass(&q->cpu_wait, &q->cpu_left, cpu_speed, cpu_in, dt);
+    pass(&q->gpu_wait, &q->gpu_left, gpu_speed, gpu_in, dt);
     if (copy) q->copy_left -= dt * copy_speed;
-    if (q->cpu_left < NOTHING_S) q->cpu_left = 0;
-    if (q->gpu_left < NOTHING_S) q->gpu_left = 0;
     if (copy && (copy_in <= dt || q->copy_left < NOTHING_S)) end_copy(q);
     return true;
 }
@@ -150,22 +163,41 @@ double timeline_switch_s(const struct timeline_item *item, enum timeline_place f
     return costs[kinds[from][item->place]];
 }
 
+/* When the devices begin the item and how much they have to do. */
+static void enter(struct run *q, const struct timeline_item *item, enum timeline_place from,
+                  struct timeline_span *span) {
+    struct timeline_waits waits = timeline_enter(item, from, q->cpu_early, q->gpu_early);
+    q->cpu_wait = waits.cpu_s;
+    q->gpu_wait = waits.gpu_s;
+    q->cpu_left = item->cpu_s;
+    q->gpu_left = item->gpu_s;
+    span->enter_s = q->now;
+    if (item->place != TIMELINE_GPU) span->cpu_begin_s = q->now + waits.cpu_s;
+    if (item->place != TIMELINE_CPU) span->gpu_begin_s = q->now + waits.gpu_s;
+}
+
+static void leave(struct run *q, const struct timeline_item *item, struct timeline_span *span,
+                  double cpu_end_s, double gpu_end_s) {
+    bool both = item->place == TIMELINE_BOTH;
+    q->cpu_early = both ? q->now - cpu_end_s : 0;
+    q->gpu_early = both ? q->now - gpu_end_s : 0;
+    span->end_s = q->now;
+    if (item->place != TIMELINE_GPU) span->cpu_end_s = cpu_end_s;
+    if (item->place != TIMELINE_CPU) span->gpu_end_s = gpu_end_s;
+}
+
 /* Runs q->item, whose copy is number `copy` of the round. */
 static bool run_item(struct run *q, enum timeline_place from, int copy, double limit_s) {
     const struct timeline_item *item = &q->items[q->item];
-    struct timeline_span *span = q->spans ? &q->spans[q->item] : NULL;
+    struct timeline_span unseen = {0}, *span = q->spans ? &q->spans[q->item] : &unseen;
     if (from != item->place || from == TIMELINE_BOTH) q->r->n_splits++;
     if (item->streamed) q->r->n_splits++;
-    if (span) span->enter_s = q->now;
-    q->switch_left = timeline_switch_s(item, from);
-    while (q->switch_left > 0)
-        if (!advance(q)) return false;
-    if (span) span->begin_s = q->now;
-    q->cpu_left = item->cpu_s;
-    q->gpu_left = item->gpu_s;
+    enter(q, item, from, span);
     int n = pieces(item), begun = 0, freed = 0; /* pieces computed or being so; computed */
+    double cpu_end_s = q->now, gpu_end_s = q->now;
     for (;;) {
-        while (q->gpu_left <= 0 && (freed < begun || (begun < n && q->n_arrived > copy + begun))) {
+        while (q->gpu_wait <= 0 && q->gpu_left <= 0 &&
+               (freed < begun || (begun < n && q->n_arrived > copy + begun))) {
             if (freed < begun) {
                 freed++, q->n_used++;
                 start_copy(q);
@@ -174,10 +206,14 @@ static bool run_item(struct run *q, enum timeline_place from, int copy, double l
                 begun++;
             }
         }
-        if (q->cpu_left <= 0 && q->gpu_left <= 0 && begun == n) break;
+        bool cpu = q->cpu_wait > 0 || q->cpu_left > 0;
+        bool gpu = q->gpu_wait > 0 || q->gpu_left > 0 || begun < n;
+        if (!cpu && !gpu) break;
         if (q->now > limit_s || !advance(q)) return false;
+        if (cpu) cpu_end_s = q->now;
+        if (gpu) gpu_end_s = q->now;
     }
-    if (span) span->end_s = q->now;
+    leave(q, item, span, cpu_end_s, gpu_end_s);
     return q->now <= limit_s;
 }
 
@@ -205,8 +241,9 @@ static bool run_round(struct run *q, double limit_s) {
         copy += pieces(&q->items[q->item]);
     }
     start_copy(q);
-    q->switch_left = from == TIMELINE_CPU ? 0 : q->m->end_s;
-    while (q->switch_left > 0)
+    if (from != TIMELINE_CPU && q->m->end_s > q->gpu_early)
+        q->cpu_wait = q->m->end_s - q->gpu_early;
+    while (q->cpu_wait > 0)
         if (!advance(q)) return false;
     q->r->n_splits += from != TIMELINE_CPU;
     q->r->state = (struct timeline_state){q->n_streamed - copy, q->copy_left};

@@ -3,7 +3,8 @@
  * scheduling.md). Items run one after the other, each on one device or divided over both; weights
  * of streamed items are copied ahead, in the order of their use, while a slot is free. Pure: no
  * device, no clock, no allocation. It judges what transfer.c proposes; without streaming it gives
- * the sums of S1 and S2.
+ * the sum of S1, and where blocks are divided at most that of S2: a change of device delays only
+ * who waits for it (timeline_enter), which sums cannot say.
  *
  * Between two events all rates are constant, and at an event whoever determined it has exactly
  * nothing left: times are sums of quotients, with no step size. All times are seconds.
@@ -26,9 +27,12 @@ struct timeline_item {
     /* What is copied comes in so many pieces of equal size, one after the other, each through a
      * slot of its own that is free when the device has computed the piece. 0 is 1. */
     int n_pieces;
-    /* What entering the item costs: from the CPU to the GPU or both, from both to the GPU; from the
-     * GPU to the CPU or both, from both to the CPU; from both to both. */
+    /* How much later than its end what the item before made reaches the other device: the GPU; the
+     * CPU; each of them, where both ran it and run this (0: nothing is exchanged). */
     double up_s, down_s, exchange_s;
+    /* Of these, what the GPU is busy with itself: it reads what comes once it is there, and writes
+     * what goes before it does anything else. */
+    double pull_s, push_s;
 };
 
 /* Speeds are shares of the speed alone. Zero is not allowed. */
@@ -40,8 +44,34 @@ struct timeline_machine {
     double gpu_speed_cpu;     /* and the other way round */
     double end_s;             /* from the GPU or both to the host when the last item has ended */
 };
-/* What entering an item costs when the one before ran there. */
+/* What entering an item costs in the sums of S1, S2, S3 and S6, when the one before ran there: as
+ * if nobody began before all can. */
 double timeline_switch_s(const struct timeline_item *item, enum timeline_place from);
+
+/* How long after the item before has ended each device begins, if it has a part. */
+struct timeline_waits {
+    double cpu_s, gpu_s;
+};
+/* Of the item before, run by both, one device has ended so much before the other: 0 of one, and of
+ * both where one ran it alone. */
+static inline struct timeline_waits timeline_enter(const struct timeline_item *item,
+                                                   enum timeline_place from, double cpu_early_s,
+                                                   double gpu_early_s) {
+    bool both = item->place == TIMELINE_BOTH, exchange = from == TIMELINE_BOTH && both;
+    struct timeline_waits waits = {0, 0};
+    if (exchange && item->exchange_s <= 0) return waits;
+    double way_s = item->exchange_s - item->pull_s - item->push_s;
+    double down_s = item->push_s + (exchange ? way_s : item->down_s - item->push_s) - gpu_early_s;
+    double up_s = (exchange ? way_s : item->up_s - item->pull_s) - cpu_early_s;
+    double push_s = both ? item->push_s - gpu_early_s : 0;
+    if (from != TIMELINE_CPU && item->place != TIMELINE_GPU && down_s > 0) waits.cpu_s = down_s;
+    if (item->place == TIMELINE_CPU) return waits;
+    if (from != TIMELINE_CPU && push_s > 0) waits.gpu_s = push_s;
+    if (from == TIMELINE_GPU) return waits;
+    if (up_s > waits.gpu_s) waits.gpu_s = up_s;
+    waits.gpu_s += item->pull_s;
+    return waits;
+}
 /* Nobody hinders anybody. */
 struct timeline_machine timeline_machine_ideal(int n_slots);
 
@@ -51,10 +81,12 @@ struct timeline_state {
     double left_s; /* of the last of them, alone; 0: done */
 };
 
-/* When an item entered its switch, began, and ended; when its copy did (from the round's start:
- * negative in the round before; 0 if not streamed). */
+/* When an item was entered, each device began and ended its part (0 without one), and the item had
+ * ended; when its copy did (from the round's start: negative in the round before; 0 if not
+ * streamed). */
 struct timeline_span {
-    double enter_s, begin_s, end_s;
+    double enter_s, end_s;
+    double cpu_begin_s, cpu_end_s, gpu_begin_s, gpu_end_s;
     double copy_begin_s, copy_end_s;
 };
 
@@ -63,7 +95,7 @@ struct timeline_result {
     double cpu_busy_s, gpu_busy_s, copy_busy_s; /* within the round */
     double cpu_copy_s, cpu_gpu_s; /* two of them at once: while they hinder each other */
     double exposed_s;             /* neither device computes, since a copy has not arrived */
-    double switch_s;
+    double switch_s;              /* nor, since what one waits for is on its way from the other */
     int n_splits; /* changes of device (both to both is one), and items that wait for a slot */
     int n_events;
     struct timeline_state state; /* at the end: how the next round begins */

@@ -17,6 +17,7 @@
 
 struct label {
     double t;
+    double cpu_early, gpu_early; /* how long before each device had done its part (timeline.h) */
     /* free[0]: when the next copy can begin (engine and slot); free[k]: the one after k more, if
      * the engine lets it. Ascending; (n_slots). */
     double free[MAX_SLOTS];
@@ -51,6 +52,8 @@ static double later(double a, double b) {
 
 /* b is nowhere better than a, which is not later. */
 static bool dominates(const struct label *a, const struct label *b, int n_slots) {
+    if (a->t - a->cpu_early > b->t - b->cpu_early) return false;
+    if (a->t - a->gpu_early > b->t - b->gpu_early) return false;
     for (int k = 0; k < n_slots; k++)
         if (a->free[k] > b->free[k]) return false;
     return true;
@@ -100,15 +103,16 @@ static void use_slot(struct label *label, int n_slots, double engine_s, double e
 struct way {
     struct timeline_item item;
     int units;
-    double switch_s[N_PLACES]; /* from each place */
 };
 
 static void run_item(const struct labels *l, const struct way *way, int from,
                      enum timeline_place from_place) {
     const struct timeline_item *item = &way->item;
     const struct label *before = &l->now[from_place].labels[from];
-    double begin_s = before->t + way->switch_s[from_place];
-    double cpu_end_s = begin_s + item->cpu_s, gpu_end_s = begin_s + item->gpu_s, engine_s = 0;
+    struct timeline_waits waits =
+        timeline_enter(item, from_place, before->cpu_early, before->gpu_early);
+    double cpu_end_s = before->t + waits.cpu_s + item->cpu_s;
+    double gpu_end_s = before->t + waits.gpu_s + item->gpu_s, engine_s = 0;
     if (item->streamed) {
         engine_s = later(before->free[0], item->late ? before->t : -HUGE_VAL) + item->copy_s;
         gpu_end_s = later(gpu_end_s, engine_s) + item->streamed_s;
@@ -117,7 +121,10 @@ static void run_item(const struct labels *l, const struct way *way, int from,
     struct front *next = &l->next[item->place];
     if (is_full_before(l, next, t)) return;
     struct label label = *before;
+    bool both = item->place == TIMELINE_BOTH;
     label.t = t;
+    label.cpu_early = both ? t - cpu_end_s : 0;
+    label.gpu_early = both ? t - gpu_end_s : 0;
     label.from = from * N_PLACES + (int)from_place;
     label.units = way->units;
     if (item->streamed) use_slot(&label, l->n_slots, engine_s, t);
@@ -137,8 +144,6 @@ static int ways_of(const struct labels *l, int i, struct way ways[MAX_WAYS]) {
     for (int k = 0; k < n; k++) {
         ways[k].item = transfer_apply(item, units[k]);
         ways[k].units = units[k];
-        for (int from = 0; from < N_PLACES; from++)
-            ways[k].switch_s[from] = timeline_switch_s(&ways[k].item, (enum timeline_place)from);
     }
     return n;
 }
@@ -186,7 +191,8 @@ static void pass_item(struct labels *l, int i) {
  * the engine or a slot. A round by itself ends with its clock. */
 static double end_of(const struct labels *l, const struct label *first, const struct label *last,
                      int place) {
-    double end_s = last->t + (place == TIMELINE_CPU ? 0 : l->p->machine.end_s);
+    double end_s =
+        last->t + (place == TIMELINE_CPU ? 0 : later(0, l->p->machine.end_s - last->gpu_early));
     for (int k = 0; l->p->periodic && k < l->n_slots; k++)
         end_s = later(end_s, last->free[k] - first->free[k]);
     return end_s;

@@ -114,13 +114,11 @@ static void add_schedule(struct simulation *s, const struct schedule *schedule, 
     add_name(events, "thread_name", "GPU", process, LANE_GPU);
     add_name(events, "thread_name", "copies", process, LANE_COPY);
     for (int i = 0; i < p->n; i++) {
-        struct timeline_item item = transfer_apply(&p->items[i], schedule->transfer.units[i]);
+        const struct timeline_span *span = &spans[i];
         const char *label = items_name(s->items, schedule->entries[i].first);
-        if (item.place != TIMELINE_CPU)
-            add_event(events, label, process, LANE_GPU, spans[i].begin_s, spans[i].end_s);
-        if (item.place != TIMELINE_GPU)
-            add_event(events, label, process, LANE_CPU, spans[i].begin_s, spans[i].end_s);
-        add_event(events, label, process, LANE_COPY, spans[i].copy_begin_s, spans[i].copy_end_s);
+        add_event(events, label, process, LANE_GPU, span->gpu_begin_s, span->gpu_end_s);
+        add_event(events, label, process, LANE_CPU, span->cpu_begin_s, span->cpu_end_s);
+        add_event(events, label, process, LANE_COPY, span->copy_begin_s, span->copy_end_s);
     }
 }
 

@@ -26,32 +26,68 @@ static void set_costs(struct timeline_item *items, int n, double up, double down
     for (int i = 0; i < n; i++)
         items[i].up_s = up, items[i].down_s = down, items[i].exchange_s = both;
 }
+/* Of changes that cost 0.1 and more. */
+static void set_bytes(struct timeline_item *items, int n, double pull, double push) {
+    for (int i = 0; i < n; i++)
+        items[i].pull_s = 0.05 * pull, items[i].push_s = 0.05 * push;
+}
 
 static void without_streaming_it_is_the_sum(void **state) {
     (void)state;
-    struct timeline_item items[] = {on_cpu(5),
-                                    on_gpu(2),
-                                    on_gpu(1),
-                                    on_cpu(3),
-                                    {.place = TIMELINE_BOTH, .cpu_s = 2, .gpu_s = 4},
-                                    {.place = TIMELINE_BOTH, .cpu_s = 3, .gpu_s = 1},
-                                    on_gpu(1)};
-    set_costs(items, 7, 0.25, 0.5, 0.125);
+    struct timeline_item items[] = {on_cpu(5), on_gpu(2), on_gpu(1), on_cpu(3), on_gpu(1)};
+    set_costs(items, 5, 0.25, 0.5, 0.125);
     struct timeline_machine m = timeline_machine_ideal(0);
     m.end_s = 0.75;
     struct timeline_result r;
-    struct timeline_span spans[7];
-    timeline_round(items, 7, &m, NULL, HUGE_VAL, &r, spans);
-    /* up, -, -, down, up, exchange, up, end */
-    NEAR(r.round_s, 5 + .25 + 2 + 1 + .5 + 3 + .25 + 4 + .125 + 3 + .25 + 1 + .75);
-    NEAR(r.switch_s, .25 + .5 + .25 + .125 + .25 + .75);
-    NEAR(r.cpu_busy_s, 5 + 3 + 2 + 3);
-    NEAR(r.gpu_busy_s, 2 + 1 + 4 + 1 + 1);
-    assert_int_equal(r.n_splits, 6);
+    struct timeline_span spans[5];
+    timeline_round(items, 5, &m, NULL, HUGE_VAL, &r, spans);
+    /* up, -, -, down, up, end */
+    NEAR(r.round_s, 5 + .25 + 2 + 1 + .5 + 3 + .25 + 1 + .75);
+    NEAR(r.switch_s, .25 + .5 + .25 + .75);
+    NEAR(r.cpu_busy_s, 5 + 3);
+    NEAR(r.gpu_busy_s, 2 + 1 + 1);
+    assert_int_equal(r.n_splits, 4);
     assert_true(r.exposed_s == 0 && r.copy_busy_s == 0);
     NEAR(spans[3].enter_s, 8.25);
-    NEAR(spans[3].begin_s, 8.75);
-    NEAR(spans[3].end_s, 11.75);
+    NEAR(spans[3].cpu_begin_s, 8.75);
+    NEAR(spans[3].cpu_end_s, 11.75);
+    assert_true(spans[3].gpu_begin_s == 0 && spans[3].gpu_end_s == 0);
+}
+
+static void a_change_of_device_delays_who_waits(void **state) {
+    (void)state;
+    struct timeline_item items[] = {{.place = TIMELINE_BOTH, .cpu_s = 2, .gpu_s = 4},
+                                    {.place = TIMELINE_BOTH, .cpu_s = 3, .gpu_s = 1},
+                                    on_gpu(1),
+                                    {.place = TIMELINE_BOTH, .cpu_s = 1, .gpu_s = 1.4},
+                                    on_cpu(1),
+                                    {.place = TIMELINE_BOTH, .cpu_s = 4, .gpu_s = 1}};
+    set_costs(items, 6, 0.25, 0.5, 0.125);
+    struct timeline_machine m = timeline_machine_ideal(0);
+    m.end_s = 0.75;
+    struct timeline_result r;
+    struct timeline_span spans[6];
+    timeline_round(items, 6, &m, NULL, HUGE_VAL, &r, spans);
+    NEAR(spans[0].cpu_begin_s, 0); /* it has what it needs, the device hears later */
+    NEAR(spans[0].gpu_begin_s, .25);
+    NEAR(spans[0].end_s, 4.25);
+    NEAR(spans[1].cpu_begin_s, 4.25 + .125); /* for the device, which was last */
+    NEAR(spans[1].gpu_begin_s, 4.25);        /* what the CPU made was there long ago */
+    NEAR(spans[1].end_s, 7.375);
+    NEAR(spans[2].gpu_begin_s, 7.375 + .25);
+    NEAR(spans[2].end_s, 8.625);
+    NEAR(spans[3].gpu_begin_s, 8.625);
+    NEAR(spans[3].cpu_begin_s, 8.625 + .5);
+    NEAR(spans[3].cpu_end_s, 10.125);
+    NEAR(spans[3].end_s, 10.125);
+    NEAR(spans[4].cpu_begin_s, 10.025 + .5); /* the device ended 0.1 before */
+    NEAR(spans[4].end_s, 11.525);
+    NEAR(spans[5].end_s, 15.525); /* whose sums left 2.75 ago */
+    NEAR(r.round_s, 15.525);
+    NEAR(r.switch_s, .25 + .4); /* where nobody computed */
+    NEAR(r.cpu_busy_s, 2 + 3 + 1 + 1 + 4);
+    NEAR(r.gpu_busy_s, 4 + 1 + 1 + 1.4 + 1);
+    assert_int_equal(r.n_splits, 7);
 }
 
 static void a_copy_hides_behind_what_comes_before(void **state) {
@@ -169,36 +205,47 @@ static void random_items(struct rng *rng, struct timeline_item *items) {
             items[i].late = rng_below(rng, 2);
         }
     }
-    set_costs(items, N, 0.1 * rng_unit(rng), 0.1 * rng_unit(rng), 0.1 * rng_unit(rng));
+    set_costs(items, N, 0.1 + 0.1 * rng_unit(rng), 0.1 + 0.1 * rng_unit(rng),
+              0.1 + 0.1 * rng_unit(rng));
+    set_bytes(items, N, rng_unit(rng), rng_unit(rng));
 }
 
-static double entering(const struct timeline_item *item, enum timeline_place from) {
-    if (from == TIMELINE_BOTH && item->place == TIMELINE_BOTH) return item->exchange_s;
-    if (from == item->place) return 0;
-    bool up = from == TIMELINE_CPU || (from == TIMELINE_BOTH && item->place == TIMELINE_GPU);
-    return up ? item->up_s : item->down_s;
+/* When what ended on the CPU and the device at those times lets the item begin on each. */
+static void entering(const struct timeline_item *item, enum timeline_place from, double cpu_end,
+                     double gpu_end, double *cpu, double *gpu) {
+    bool both = item->place == TIMELINE_BOTH, exchange = from == TIMELINE_BOTH && both;
+    double end = fmax(cpu_end, gpu_end), way = item->exchange_s - item->pull_s - item->push_s;
+    double up = exchange ? way : item->up_s - item->pull_s;
+    double down = exchange ? way : item->down_s - item->push_s;
+    double written = gpu_end + item->push_s;
+    *cpu = from == TIMELINE_CPU ? cpu_end : fmax(end, written + down);
+    *gpu = from == TIMELINE_CPU || !both ? gpu_end : written;
+    if (from != TIMELINE_GPU) *gpu = fmax(fmax(end, *gpu), cpu_end + up) + item->pull_s;
 }
 
 /* Where nobody hinders anybody: copy k ends at max(engine, slot, choice) + w, its item waits. */
-static double recurrence(const struct timeline_item *items, int n, int n_slots) {
-    double t = 0, engine = 0, freed[N] = {0};
+static double recurrence(const struct timeline_item *items, int n, double end_s, int n_slots) {
+    double cpu_end = 0, gpu_end = 0, engine = 0, freed[N] = {0}, cpu, gpu;
     int copies = 0;
     enum timeline_place from = TIMELINE_CPU;
     for (int i = 0; i < n; i++) {
         const struct timeline_item *x = &items[i];
-        double asked = t, arrived = 0, begin = t + entering(x, from);
+        double asked = fmax(cpu_end, gpu_end), arrived = 0;
+        entering(x, from, cpu_end, gpu_end, &cpu, &gpu);
         if (x->streamed) {
             double slot = copies >= n_slots ? freed[copies - n_slots] : 0;
             engine = fmax(fmax(engine, slot), x->late ? asked : 0) + x->copy_s;
             arrived = engine;
         }
-        double gpu = begin + x->gpu_s;
+        gpu += x->gpu_s;
         if (x->streamed) gpu = fmax(gpu, arrived) + x->streamed_s;
-        t = fmax(begin + x->cpu_s, gpu);
+        cpu += x->cpu_s;
         if (x->streamed) freed[copies++] = gpu;
+        cpu_end = x->place == TIMELINE_GPU ? gpu : cpu;
+        gpu_end = x->place == TIMELINE_CPU ? cpu : gpu;
         from = x->place;
     }
-    return t;
+    return from == TIMELINE_CPU ? cpu_end : fmax(fmax(cpu_end, gpu_end), gpu_end + end_s);
 }
 
 static void it_agrees_with_the_recurrence(void **state) {
@@ -209,9 +256,10 @@ static void it_agrees_with_the_recurrence(void **state) {
         struct timeline_item items[N];
         random_items(&rng, items);
         struct timeline_machine m = timeline_machine_ideal(1 + (int)rng_below(&rng, 4));
+        m.end_s = rng_unit(&rng);
         struct timeline_result r;
         timeline_round(items, N, &m, NULL, HUGE_VAL, &r, NULL);
-        NEAR(r.round_s, recurrence(items, N, m.n_slots));
+        NEAR(r.round_s, recurrence(items, N, m.end_s, m.n_slots));
     }
 }
 
@@ -220,8 +268,9 @@ struct ticker {
     const struct timeline_item *items;
     const struct timeline_machine *m;
     int item, copy_item, begun, arrived, used;
-    double switch_left, cpu_left, gpu_left, copy_left;
-    bool entered, began, pending, holds; /* holds: the item its slot */
+    double now, cpu_at, gpu_at, cpu_end, gpu_end; /* the item's begin and end */
+    double cpu_left, gpu_left, copy_left;
+    bool entered, pending, holds; /* holds: the item its slot */
 };
 
 /* Copies of this round, then of the next. */
@@ -241,18 +290,24 @@ static void tick_copies(struct ticker *k, double dt, double speed) {
 
 static bool tick_item(struct ticker *k, enum timeline_place *from, int *number) {
     const struct timeline_item *x = &k->items[k->item];
-    if (!k->entered) k->switch_left = entering(x, *from), k->entered = true;
-    if (k->switch_left > 0) return false;
-    if (!k->began) k->cpu_left = x->cpu_s, k->gpu_left = x->gpu_s, k->pending = x->streamed;
-    if (!k->began) k->holds = x->streamed;
-    k->began = true;
-    if (k->pending && k->gpu_left <= 0 && k->arrived > *number)
+    if (!k->entered) {
+        entering(x, *from, k->cpu_end, k->gpu_end, &k->cpu_at, &k->gpu_at);
+        k->cpu_left = x->cpu_s, k->gpu_left = x->gpu_s, k->pending = k->holds = x->streamed;
+        k->cpu_end = k->gpu_end = -1;
+        k->entered = true;
+    }
+    bool cpu = x->place != TIMELINE_GPU, gpu = x->place != TIMELINE_CPU, at = k->now >= k->gpu_at;
+    if (at && k->pending && k->gpu_left <= 0 && k->arrived > *number)
         k->gpu_left = x->streamed_s, k->pending = false;
-    if (k->holds && k->gpu_left <= 0 && !k->pending) k->used++, ++*number, k->holds = false;
-    if (k->cpu_left > 0 || k->gpu_left > 0 || k->pending) return false;
+    if (k->holds && at && k->gpu_left <= 0 && !k->pending) k->used++, ++*number, k->holds = false;
+    if (gpu && k->gpu_end < 0 && at && k->gpu_left <= 0 && !k->pending) k->gpu_end = k->now;
+    if (cpu && k->cpu_end < 0 && k->now >= k->cpu_at && k->cpu_left <= 0) k->cpu_end = k->now;
+    if ((cpu && k->cpu_end < 0) || (gpu && k->gpu_end < 0)) return false;
+    if (!cpu) k->cpu_end = k->gpu_end;
+    if (!gpu) k->gpu_end = k->cpu_end;
     *from = x->place;
     k->item++;
-    k->entered = k->began = false;
+    k->entered = false;
     return true;
 }
 
@@ -262,14 +317,14 @@ static double by_ticks(const struct timeline_item *items, const struct timeline_
     enum timeline_place from = TIMELINE_CPU;
     int number = 0;
     for (int n = 0;; n++) {
+        k.now = n * dt;
         tick_copies(&k, 0, 1);
         while (k.item < N && tick_item(&k, &from, &number))
             ;
-        if (k.item == N) return n * dt;
-        bool cpu = k.cpu_left > 0 && k.began, gpu = k.gpu_left > 0 && k.began;
+        if (k.item == N) return k.now;
+        bool cpu = k.cpu_left > 0 && k.now >= k.cpu_at, gpu = k.gpu_left > 0 && k.now >= k.gpu_at;
         double cpu_speed = k.copy_left > 0 ? m->cpu_speed_copying : 1;
         if (gpu) cpu_speed *= m->cpu_speed_gpu;
-        if (k.switch_left > 0) k.switch_left -= dt;
         if (cpu) k.cpu_left -= dt * cpu_speed;
         if (gpu) k.gpu_left -= dt * (cpu ? m->gpu_speed_cpu : 1);
         tick_copies(&k, dt, cpu ? m->copy_speed_cpu : 1);
@@ -349,8 +404,13 @@ static void shares_add_up(void **state) {
         timeline_periodic(items, N, &m, HUGE_VAL, &r, spans);
         double covered = r.switch_s + r.exposed_s, t = 0;
         for (int i = 0; i < N; i++) {
-            assert_true(spans[i].enter_s >= t - 1e-12 && spans[i].begin_s >= spans[i].enter_s &&
-                        spans[i].end_s >= spans[i].begin_s);
+            const struct timeline_span *x = &spans[i];
+            assert_true(x->enter_s >= t - 1e-12 && x->end_s >= x->enter_s);
+            if (items[i].place != TIMELINE_GPU)
+                assert_true(x->cpu_begin_s >= x->enter_s && x->cpu_end_s >= x->cpu_begin_s);
+            if (items[i].place != TIMELINE_CPU)
+                assert_true(x->gpu_begin_s >= x->enter_s && x->gpu_end_s >= x->gpu_begin_s);
+            NEAR(fmax(x->cpu_end_s, x->gpu_end_s), x->end_s);
             if (items[i].streamed) {
                 assert_true(spans[i].copy_begin_s <= spans[i].copy_end_s);
                 assert_true(spans[i].copy_end_s <= spans[i].end_s - items[i].streamed_s + 1e-9);
@@ -367,6 +427,7 @@ static void shares_add_up(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_streaming_it_is_the_sum),
+        cmocka_unit_test(a_change_of_device_delays_who_waits),
         cmocka_unit_test(a_copy_hides_behind_what_comes_before),
         cmocka_unit_test(rounds_in_a_row_copy_ahead),
         cmocka_unit_test(a_late_copy_waits_for_the_choice),

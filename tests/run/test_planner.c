@@ -408,6 +408,7 @@ static void two_programs_are_kept_in_a_file(void **state) {
     test_tmp_path(path, sizeof path, "pair.json");
     ats_options o = with_products("models/llama/llama-f16.gguf");
     o.plan_only = true;
+    o.n_ctx = 128; /* where prompts have one of their own */
     for (int k = 0; k < 2; k++) {
         ats_engine *e;
         TEST_OK(ats_engine_open(&o, &e));
