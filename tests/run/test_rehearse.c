@@ -151,7 +151,7 @@ static void check(struct problem *p, const char *where, const struct schedule_op
     struct rehearsal r = run(p, o, plan_of(p, o, &s), NULL, 0);
     double want = s.transfer.result.round_s, gap = r.round_s / want - 1;
     if (!(fabs(gap) <= within))
-        print_message("XX %s, %s: predicted %.3f ms, executed %.3f ms, %+.1f%%\n", where, t->name, 1e3 * want,
+        fail_msg("%s, %s: predicted %.3f ms, executed %.3f ms, %+.1f%%", where, t->name, 1e3 * want,
                  1e3 * r.round_s, 100 * gap);
     for (int i = 0; i < s.problem.n; i++) {
         struct timeline_item item = transfer_apply(&s.problem.items[i], s.transfer.units[i]);
