@@ -17,6 +17,7 @@ struct chain {
     struct rig_matrix m[MAX_WEIGHTS];
     struct backend_weight *w[MAX_WEIGHTS];
     int n, n_weights;
+    struct backend_kv *kv; /* or NULL */
 };
 
 static struct span at(int local) {
@@ -135,6 +136,25 @@ static void what_others_read_stays(struct chain *c) {
     add(c, STEP_COPY, at(3), beyond(5), c->n_embd, 1);
 }
 
+/* What heads come to is rounded where they are put together; each has keys of its own, so that
+ * they differ at the first position too. */
+static void attention_before_a_product(struct chain *c) {
+    const int dim = c->n_embd % 64 == 0 ? 64 : 32, n_heads = c->n_embd / dim;
+    const struct kv_layout layout = {KV_F16, KV_Q8_0, n_heads, dim, RIG_PAGES};
+    for (int i = 0; i < 3; i++)
+        add(c, STEP_COPY, beyond(i), at(i), c->n_embd, 1);
+    struct step *s = op(c, OP_ATTENTION, 0, at(3), c->n_embd, 1);
+    c->ops[c->n - 1].p.attention = (struct attention_params){
+        .n_heads = n_heads, .n_kv_heads = n_heads, .head_dim = dim, .scale = 0.125F};
+    second(c, at(1));
+    second(c, at(2));
+    TEST_OK(c->r->b->fn->kv_open(c->r->b, &layout, &c->kv));
+    s->kv = c->kv;
+    s->head_end = n_heads;
+    product(c, c->dtype, 3, at(4), c->n_embd, c->n_embd);
+    add(c, STEP_COPY, at(4), beyond(4), c->n_embd, 1);
+}
+
 /* ---- running them ---- */
 
 struct result {
@@ -183,6 +203,7 @@ static struct result run_chain(make_chain *make, struct kind kind, bool fold) {
         r.b->fn->weight_free(r.b, c.w[i]);
         rig_matrix_free(&c.m[i]);
     }
+    r.b->fn->kv_close(r.b, c.kv);
     rig_close(&r);
     return out;
 }
@@ -235,6 +256,11 @@ static void products_that_others_read_are_kept(void **state) {
     check_chain("kept", what_others_read_stays, (struct want){7, 6, 6, 5, 5});
 }
 
+static void attention_is_rounded_where_it_is_merged(void **state) {
+    (void)state;
+    check_chain("attention", attention_before_a_product, (struct want){9, 7, 8, 7, 7});
+}
+
 int main(void) {
     if (!rig_has_device("vulkan")) return 77;
     rig_keep_devices();
@@ -243,6 +269,7 @@ int main(void) {
         cmocka_unit_test(sums_that_are_read_again_are_kept),
         cmocka_unit_test(gates_are_rounded_with_what_they_gate),
         cmocka_unit_test(products_that_others_read_are_kept),
+        cmocka_unit_test(attention_is_rounded_where_it_is_merged),
     };
     return rig_verdict(cmocka_run_group_tests(tests, NULL, NULL));
 }

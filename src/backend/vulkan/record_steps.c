@@ -26,6 +26,17 @@ static ats_status add_embed(struct vk_builder *b, const struct step *s) {
     return ATS_OK;
 }
 
+/* Where a step's result, which stands in binding `made`, goes in 8 bits besides, if it is rounded.
+ */
+static ats_status bind_bytes(const struct vk_builder *b, struct vk_dispatch *d, int binding,
+                             int made) {
+    if (b->rounds) return vk_bind_rounded(b, d, binding, b->rounds, true, false);
+    vk_bind(d, binding, d->views[made], true); /* as the layer has it, what is named is written */
+    vk_push_int(d, 0);
+    vk_push_int(d, 0);
+    return ATS_OK;
+}
+
 /* ---- attention ---- */
 
 /* Behind all else that is pushed. */
@@ -35,24 +46,38 @@ void vk_push_address(struct vk_dispatch *d, const struct vk_block *block) {
     vk_push_int(d, (int32_t)(uint32_t)(block->address >> 32));
 }
 
-static ats_status add_store(struct vk_builder *b, const struct step *s, int in, enum kv_type type,
-                            const struct vk_block *block, size_t bytes) {
-    struct vk_dispatch *d = vk_start(b);
+/* What caches are seen as: whole. */
+static ats_status bind_cache(const struct vk_builder *b, struct vk_dispatch *d,
+                             const struct backend_kv *kv, int binding_k, int binding_v,
+                             bool write) {
+    const size_t n_pages = (size_t)kv->layout.n_pages;
     struct vk_view view;
-    int heads = s->head_end - s->head_begin, dim = s->op->p.attention.head_dim;
-    int lanes = b->v->lanes;
-    TRY(vk_bind_span(b, d, 1, &s->in[in], false, false));
-    d->push[0] += s->head_begin * dim;
+    TRY(vk_view_open(b->v, &kv->k, 0, n_pages * kv->k_page, "a KV cache", &view));
+    vk_bind(d, binding_k, view, write);
+    TRY(vk_view_open(b->v, &kv->v, 0, n_pages * kv->v_page, "a KV cache", &view));
+    vk_bind(d, binding_v, view, write);
+    return ATS_OK;
+}
+
+static ats_status add_store(struct vk_builder *b, const struct step *s) {
+    struct vk_dispatch *d = vk_start(b);
+    const struct backend_kv *kv = s->kv;
+    const int heads = s->head_end - s->head_begin, dim = s->op->p.attention.head_dim;
+    for (int i = 0; i < 2; i++) {
+        TRY(vk_bind_span(b, d, 1 + i, &s->in[1 + i], false, false));
+        d->push[2 * i] += s->head_begin * dim;
+    }
     vk_push_int(d, heads);
     vk_push_int(d, dim);
     vk_push_int(d, b->first);
     vk_push_int(d, s->op->p.attention.kv_class);
-    TRY(vk_view_open(b->v, block, 0, bytes, "a KV cache", &view));
-    vk_bind(d, 2, view, true);
-    vk_push_address(d, block);
-    const int32_t constants[VK_MAX_CONSTANTS] = {lanes, (int32_t)type, block == &s->kv->k};
-    return vk_finish(b, d, block->address ? SHADER_KV_STORE_ADDRESS : SHADER_KV_STORE, constants,
-                     vk_groups_of(heads * vk_groups_of(dim, 32), lanes), false, 1);
+    TRY(bind_cache(b, d, kv, 3, 4, true));
+    vk_push_address(d, &kv->k);
+    vk_push_address(d, &kv->v);
+    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, (int32_t)kv->layout.type_k,
+                                                 (int32_t)kv->layout.type_v};
+    return vk_finish(b, d, kv->k.address ? SHADER_KV_STORE_ADDRESS : SHADER_KV_STORE, constants,
+                     vk_groups_of(2 * heads * vk_groups_of(dim, 32), b->v->lanes), false, 1);
 }
 
 /* Ranges of keys that a head may have, in the block of partial results. */
@@ -78,8 +103,12 @@ static ats_status add_merge(struct vk_builder *b, const struct step *s, int n_he
         vk_bind(d, 3, sinks, false);
     }
     vk_push_int(d, sinks.word);
-    const int32_t constants[VK_MAX_CONSTANTS] = {b->v->lanes, b->v->lanes, a->head_dim,
-                                                 s->weight != NULL};
+    TRY(bind_bytes(b, d, 4, 2));
+    d->push[d->n_push - 1] = n_heads * a->head_dim / 32; /* blocks of the one line */
+    const int32_t constants[VK_MAX_CONSTANTS] = {
+        b->v->lanes,       b->v->lanes,
+        a->head_dim,       s->weight != NULL,
+        b->rounds != NULL, b->rounds && vk_in_fours(d, d->n_push - 2, d->n_push - 1)};
     return vk_finish(b, d, SHADER_ATTENTION_MERGE, constants, n_heads, false, 1);
 }
 
@@ -106,16 +135,12 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
     const struct backend_kv *kv = s->kv;
     bool one = b->variant == VARIANT_ONE;
     int dim = a->head_dim, n_heads = (s->end - s->begin) / dim;
-    size_t n_pages = (size_t)kv->layout.n_pages;
     struct vk_dispatch *d = vk_start(b);
-    struct vk_view k, v, partial = {.word = 0}, sinks = {.word = 0};
+    struct vk_view partial = {.word = 0}, sinks = {.word = 0};
     TRY(vk_bind_span(b, d, 1, &s->in[0], false, false));
     d->push[0] += s->begin; /* query heads stand as the output does */
     TRY(bind_result(b, d, s, n_heads, &partial));
-    TRY(vk_view_open(b->v, &kv->k, 0, n_pages * kv->k_page, "a KV cache", &k));
-    TRY(vk_view_open(b->v, &kv->v, 0, n_pages * kv->v_page, "a KV cache", &v));
-    vk_bind(d, 2, k, false);
-    vk_bind(d, 3, v, false);
+    TRY(bind_cache(b, d, kv, 2, 3, false));
     vk_push_int(d, a->n_heads / a->n_kv_heads);
     vk_push_int(d, s->head_end - s->head_begin);
     vk_push_int(d, a->window);
@@ -145,8 +170,6 @@ static ats_status add_ranges(struct vk_builder *b, const struct step *s) {
 
 static ats_status add_attention(struct vk_builder *b, const struct step *s) {
     const struct attention_params *a = &s->op->p.attention;
-    const struct backend_kv *kv = s->kv;
-    size_t n_pages = (size_t)kv->layout.n_pages;
     int group = a->n_heads / a->n_kv_heads, dim = a->head_dim;
     if (dim > VK_MAX_HEAD_DIM)
         return fail(ATS_UNSUPPORTED, "%s: attention heads of %d elements", b->v->name, dim);
@@ -156,8 +179,7 @@ static ats_status add_attention(struct vk_builder *b, const struct step *s) {
         vk_note_exchange(b, &s->in[i], s->head_begin * wide, s->head_end * wide, false, false);
     }
     vk_note_exchange(b, &s->out, s->begin, s->end, false, true);
-    TRY(add_store(b, s, 1, kv->layout.type_k, &kv->k, n_pages * kv->k_page));
-    TRY(add_store(b, s, 2, kv->layout.type_v, &kv->v, n_pages * kv->v_page));
+    TRY(add_store(b, s));
     return add_ranges(b, s);
 }
 
@@ -170,15 +192,6 @@ static void note_columns(struct vk_builder *b, const struct step *s) {
         vk_note_exchange(b, &s->in[i], one && i == 0 ? 0 : s->begin, one && i == 0 ? 1 : s->end,
                          s->in_rows, false);
     vk_note_exchange(b, &s->out, s->begin, s->end, s->rows, true);
-}
-
-/* Where a step's result, which stands in binding 3, goes in 8 bits besides, if it is rounded. */
-static ats_status bind_bytes(const struct vk_builder *b, struct vk_dispatch *d, int binding) {
-    if (b->rounds) return vk_bind_rounded(b, d, binding, b->rounds, true, false);
-    vk_bind(d, binding, d->views[3], true); /* as the layer has it, what is named is written */
-    vk_push_int(d, 0);
-    vk_push_int(d, 0);
-    return ATS_OK;
 }
 
 /* The sum or copy before it, or the activation behind it, may be folded in: sum, gated or NULL;
@@ -201,7 +214,7 @@ static ats_status add_norm(struct vk_builder *b, const struct step *s, const str
     vk_push_int(d, view.word);
     vk_push_float(d, s->op->p.norm.eps);
     vk_push_float(d, s->op->p.norm.scale);
-    TRY(bind_bytes(b, d, sum ? 7 : 5));
+    TRY(bind_bytes(b, d, sum ? 7 : 5, 3));
     if (sum) {
         TRY(vk_bind_span(b, d, 5, &sum->out, s->rows, true));
         if (sum->n_in > 1) TRY(vk_bind_span(b, d, 4, &sum->in[1], s->rows, false));
@@ -329,7 +342,7 @@ static ats_status add_gated(struct vk_builder *b, const struct step *s, const st
     const struct span *const in[3] = {&s->in[0], &s->in[1], outer ? &outer->in[0] : NULL};
     struct vk_dispatch *d = vk_start(b);
     TRY(bind_columns(b, d, s, in, outer ? &outer->out : &s->out));
-    TRY(bind_bytes(b, d, 5));
+    TRY(bind_bytes(b, d, 5, 3));
     const bool bytes = b->rounds != NULL;
     const int lanes = b->v->lanes, n = (s->end - s->begin) / (bytes ? 32 : 1);
     const int32_t constants[VK_MAX_CONSTANTS] = {lanes,
@@ -442,7 +455,11 @@ static const struct step *product_rounded_for(const struct vk_builder *b, const 
     const struct step *last = steps + used - 1, *product = last + 1;
     if (b->v->no_fold || used == n_steps || !vk_takes_bytes(product)) return NULL;
     if (used == 3 && b->variant != VARIANT_ONE) return NULL; /* there is room for a line */
-    if (!step_is(last, OP_NORM) && !step_is(last, OP_GATED)) return NULL;
+    if (step_is(last, OP_ATTENTION)) {                       /* where it is merged, head by head */
+        if (b->variant != VARIANT_ONE || last->op->p.attention.head_dim % 32 != 0) return NULL;
+    } else if (!step_is(last, OP_NORM) && !step_is(last, OP_GATED)) {
+        return NULL;
+    }
     for (int i = 0; i < used; i++)
         if (step_is(&steps[i], OP_NORM) && steps[i].op->p.norm.group % 32 != 0) return NULL;
     const bool same = span_same(&product->in[0], &last->out) && product->in_begin == last->begin &&

@@ -1,12 +1,16 @@
 /* The ranges of a query head that attention.comp computed side by side, in their order: the same
- * operations as there, so that a round of one token gives the bits of a larger one. */
+ * operations as there, so that a round of one token gives the bits of a larger one. BYTES: what
+ * comes out is rounded to 8 bits besides. */
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "types.glsl"
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const int LANES = 8;
 layout(constant_id = 2) const int DIM = 64;
 layout(constant_id = 3) const bool SINKS = false;
+layout(constant_id = 4) const bool BYTES = false; /* heads are blocks of 32 */
+layout(constant_id = 5) const bool WIDE = false;
 const int RANGE = 256;
 
 layout(push_constant) uniform Push {
@@ -14,6 +18,7 @@ layout(push_constant) uniform Push {
     int n_ranges; /* room of a head */
     int window, chunk;
     int sinks_off;
+    int bytes_off, n_blocks;
 } p;
 layout(std430, set = 0, binding = 1) readonly buffer Ranges {
     float ranges[]; /* of a range: maximum, sum, DIM sums of values */
@@ -24,6 +29,9 @@ layout(std430, set = 0, binding = 2) writeonly buffer Out {
 layout(std430, set = 0, binding = 3) readonly buffer Sinks {
     float sinks[];
 };
+#define ROUNDED 4
+#include "rounded.glsl"
+shared float made[DIM];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), h = int(gl_WorkGroupID.x), position = round_position(0);
@@ -45,6 +53,16 @@ void main() {
             sum = sum * old + exp_f32(sink - both);
             acc *= old;
         }
-        out_[p.out_off + h * DIM + c] = acc * divide(1.0, sum);
+        precise float y = acc * divide(1.0, sum);
+        out_[p.out_off + h * DIM + c] = y;
+        if (BYTES) made[c] = y;
+    }
+    if (!BYTES) return;
+    barrier();
+    for (int b = lane; b < DIM / 32; b += LANES) {
+        vec4 y[8];
+        for (int c = 0; c < 32; c++)
+            y[c / 4][c % 4] = made[32 * b + c];
+        round_block(y, p.bytes_off, h * (DIM / 32) + b, p.n_blocks);
     }
 }
