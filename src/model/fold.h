@@ -24,7 +24,7 @@ static inline bool op_folds(enum op_kind first, enum op_kind kind, const struct 
 }
 
 /* May an activation be computed with the two ops right before it, whose results are its inputs, if
- * both read the same? Vulkan does so with packed weights of one type and without a bias. */
+ * both read the same? Vulkan does so with weights of one type and without a bias. */
 static inline bool op_folds_products(enum op_kind gate, enum op_kind up,
                                      const struct graph_op *op) {
     return gate == OP_MATMUL && up == OP_MATMUL && op->kind == OP_GATED && !op->p.gated.one_gate;

@@ -79,6 +79,9 @@ static const uint32_t product_q8_four_rows_pair_words[] =
 static const uint32_t product_raw_words[] =
 #include "product_raw.inc"
     ;
+static const uint32_t product_raw_pair_words[] =
+#include "product_raw_pair.inc"
+    ;
 static const uint32_t product_raw_experts_words[] =
 #include "product_raw_experts.inc"
     ;

@@ -44,6 +44,7 @@ enum {
     X(PRODUCT_Q8_FOUR_ROWS_EXPERTS, product_q8_four_rows_experts)                                  \
     X(PRODUCT_Q8_FOUR_ROWS_PAIR, product_q8_four_rows_pair)                                        \
     X(PRODUCT_RAW_EXPERTS, product_raw_experts)                                                    \
+    X(PRODUCT_RAW_PAIR, product_raw_pair)                                                          \
     X(ROUTE, route)                                                                                \
     X(EXPERTS_SORT, experts_sort)                                                                  \
     X(EXPERTS_SCALE, experts_scale)                                                                \

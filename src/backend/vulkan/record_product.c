@@ -91,7 +91,7 @@ struct vk_shape vk_product_shape(const struct vk_builder *b, const struct backen
                                  VK_RAW_ROWS,
                                  VK_LARGE_TILE};
     if (!w->packed)
-        return (struct vk_shape){experts ? SHADER_PRODUCT_RAW_EXPERTS : SHADER_PRODUCT_RAW,
+        return (struct vk_shape){shader_of(PRODUCT_RAW, kind),
                                  {v->lanes, (int32_t)w->s.dtype, tile, lanes, bias, rows},
                                  rows,
                                  tile};
@@ -218,8 +218,7 @@ static bool is_one_window(const struct vk_builder *b, const struct backend_weigh
 bool vk_can_gate(const struct vk_builder *b, const struct step *s, int n_steps) {
     if (b->variant == VARIANT_MANY || !steps_fold_gated(&b->v->limits, s, n_steps)) return false;
     const struct step *up = s + 1;
-    return s->weight->packed && up->weight->packed && !s->bias && !up->bias &&
-           s->weight->s.dtype == up->weight->s.dtype &&
+    return !s->bias && !up->bias && s->weight->s.dtype == up->weight->s.dtype &&
            s->op->p.matmul.math == up->op->p.matmul.math && is_one_window(b, s->weight) &&
            is_one_window(b, up->weight);
 }

@@ -454,8 +454,9 @@ static const struct step *product_rounded_for(const struct vk_builder *b, const 
                                               int used, int n_steps) {
     const struct step *last = steps + used - 1, *product = last + 1;
     if (b->v->no_fold || used == n_steps || !vk_takes_bytes(product)) return NULL;
-    if (used == 3 && b->variant != VARIANT_ONE) return NULL; /* there is room for a line */
-    if (step_is(last, OP_ATTENTION)) {                       /* where it is merged, head by head */
+    if (used == 3 && (b->variant != VARIANT_ONE || !steps->weight->packed))
+        return NULL;                   /* there is room for a line, and plain types keep none */
+    if (step_is(last, OP_ATTENTION)) { /* where it is merged, head by head */
         if (b->variant != VARIANT_ONE || last->op->p.attention.head_dim % 32 != 0) return NULL;
     } else if (!step_is(last, OP_NORM) && !step_is(last, OP_GATED)) {
         return NULL;
