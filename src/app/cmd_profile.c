@@ -40,6 +40,7 @@ static void add_link(struct buf *out, const json_t *profile) {
         {"kappa_up", "CPU to GPU", "us", 1e6},
         {"kappa_down", "GPU to CPU", "us", 1e6},
         {"kappa_x", "both ways", "us", 1e6},
+        {"cut", "GPU to itself", "us", 1e6},
     };
     static const char *const speeds[][2] = {
         {"cpu_speed_copying", "CPU while copying"},

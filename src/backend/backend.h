@@ -329,6 +329,7 @@ struct backend_machine {
     /* From the end of what is waited for to the beginning of who waits: the GPU for the CPU, the
      * CPU for the GPU, and each for the other at once. */
     double kappa_up_s, kappa_down_s, kappa_x_s;
+    double cut_s; /* from one segment of the GPU to its next, at least */
     double cpu_speed_copying, copy_speed_cpu; /* while the other works; shares of the speed alone */
     double cpu_speed_gpu, gpu_speed_cpu;
     int64_t gpu_bytes, host_bytes; /* of memory; gpu_bytes 0: it is the host's */

@@ -14,7 +14,8 @@
  *    "bandwidth": {"dram": 40e9, "vram": 285e9},       shared by all that read it
  *    "link": {"up_pinned": 24e9, "up_staged": 9e9, "down_pinned": 24e9, "down_staged": 9e9,
  *             "activation_up": 8e9, "activation_down": 8e9,
- *             "kappa_up": 30e-6, "kappa_down": 30e-6, "kappa_x": 40e-6},
+ *             "kappa_up": 30e-6, "kappa_down": 30e-6, "kappa_x": 40e-6,
+ *             "cut": 5e-6},                             optional, none
  *    "interference": {"cpu_speed_copying": 0.9, "copy_speed_cpu": 0.8,   a and b: shares of the
  *                     "cpu_speed_gpu": 1, "gpu_speed_cpu": 1},           speed alone, (0, 1]
  *    "op": {"cpu": 2e-6, "gpu": 3e-6},                 an operator beside its work: its start
@@ -86,6 +87,7 @@ struct profile_link {
     double up_pinned, up_staged, down_pinned, down_staged; /* B_up, B_down: weights, KV */
     double activation_up, activation_down;
     double kappa_up_s, kappa_down_s, kappa_x_s;
+    double cut_s; /* that the GPU loses between two of its segments, though it waits for nobody */
 };
 
 /* Speeds while another resource is busy, as shares of the speed alone. */

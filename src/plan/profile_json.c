@@ -108,17 +108,28 @@ static ats_status read_memory(const struct node *root, struct profile *p) {
 }
 
 static ats_status read_link(const struct node *root, struct profile_link *l) {
-    static const char *const keys[] = {
-        "up_pinned",       "up_staged", "down_pinned", "down_staged", "activation_up",
-        "activation_down", "kappa_up",  "kappa_down",  "kappa_x",     NULL};
+    static const char *const keys[] = {"up_pinned",
+                                       "up_staged",
+                                       "down_pinned",
+                                       "down_staged",
+                                       "activation_up",
+                                       "activation_down",
+                                       "kappa_up",
+                                       "kappa_down",
+                                       "kappa_x",
+                                       "cut",
+                                       NULL};
     double *const to[] = {&l->up_pinned,   &l->up_staged,     &l->down_pinned,
                           &l->down_staged, &l->activation_up, &l->activation_down,
                           &l->kappa_up_s,  &l->kappa_down_s,  &l->kappa_x_s};
+    const json_t *cut;
     struct node n;
     TRY(child(root, "link", keys, &n));
-    for (int i = 0; keys[i]; i++)
+    for (size_t i = 0; i < COUNT_OF(to); i++)
         TRY(number(&n, keys[i], keys[i][0] == 'k' ? max_seconds : max_rate, to[i]));
-    return ATS_OK;
+    cut = json_object_get(n.json, "cut");
+    if (!cut || (json_is_number(cut) && json_number_value(cut) == 0)) return ATS_OK;
+    return number(&n, "cut", max_seconds, &l->cut_s);
 }
 
 static ats_status read_machine(const struct node *root, struct profile *p) {
@@ -466,17 +477,17 @@ static json_t *machine_json(const struct profile *p) {
     const struct profile_interference *f = &p->interference;
     return json_pack(
         "{s:s, s:i, s:s, s:s, s:{s:I, s:I, s:I, s:b}, s:{s:f, s:f}, s:{s:f, s:f, s:f, s:f, s:f, "
-        "s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f}}",
+        "s:f, s:f, s:f, s:f, s:f}, s:{s:f, s:f, s:f, s:f}, s:{s:f, s:f}}",
         "atsinfer", "profile", "version", 1, "name", p->name, "key", p->key, "memory", "gpu_bytes",
         (json_int_t)p->gpu_bytes, "usable_bytes", (json_int_t)p->usable_bytes, "host_bytes",
         (json_int_t)p->host_bytes, "shared", (int)p->shared, "bandwidth", "dram", p->dram_bytes,
         "vram", p->vram_bytes, "link", "up_pinned", l->up_pinned, "up_staged", l->up_staged,
         "down_pinned", l->down_pinned, "down_staged", l->down_staged, "activation_up",
         l->activation_up, "activation_down", l->activation_down, "kappa_up", l->kappa_up_s,
-        "kappa_down", l->kappa_down_s, "kappa_x", l->kappa_x_s, "interference", "cpu_speed_copying",
-        f->cpu_speed_copying, "copy_speed_cpu", f->copy_speed_cpu, "cpu_speed_gpu",
-        f->cpu_speed_gpu, "gpu_speed_cpu", f->gpu_speed_cpu, "op", "cpu", p->op_s[SIDE_CPU], "gpu",
-        p->op_s[SIDE_GPU]);
+        "kappa_down", l->kappa_down_s, "kappa_x", l->kappa_x_s, "cut", l->cut_s, "interference",
+        "cpu_speed_copying", f->cpu_speed_copying, "copy_speed_cpu", f->copy_speed_cpu,
+        "cpu_speed_gpu", f->cpu_speed_gpu, "gpu_speed_cpu", f->gpu_speed_cpu, "op", "cpu",
+        p->op_s[SIDE_CPU], "gpu", p->op_s[SIDE_GPU]);
 }
 
 json_t *profile_to_json(const struct profile *p) {

@@ -102,6 +102,7 @@ static void set_change(const struct chain *c, int i, double up, double down, dou
     t->exchange_s = exchange > 0 ? items_exchange_time(items, lines, exchange) : 0;
     t->pull_s = items_pull_time(items, lines, up);
     t->push_s = items_push_time(items, lines, down);
+    t->cut_s = items->profile->link.cut_s;
 }
 
 static struct transfer_item *add_entry(struct chain *c, int first, int n) {

@@ -33,6 +33,8 @@ struct timeline_item {
     /* Of these, what the GPU is busy with itself: it reads what comes once it is there, and writes
      * what goes before it does anything else. */
     double pull_s, push_s;
+    double cut_s; /* that the GPU needs from its part of the item before to this one's, if anything
+                   * changes device between */
 };
 
 /* Speeds are shares of the speed alone. Zero is not allowed. */
@@ -63,10 +65,10 @@ static inline struct timeline_waits timeline_enter(const struct timeline_item *i
     double way_s = item->exchange_s - item->pull_s - item->push_s;
     double down_s = item->push_s + (exchange ? way_s : item->down_s - item->push_s) - gpu_early_s;
     double up_s = (exchange ? way_s : item->up_s - item->pull_s) - cpu_early_s;
-    double push_s = both ? item->push_s - gpu_early_s : 0;
+    double next_s = (both ? item->push_s : 0) + item->cut_s - gpu_early_s;
     if (from != TIMELINE_CPU && item->place != TIMELINE_GPU && down_s > 0) waits.cpu_s = down_s;
-    if (item->place == TIMELINE_CPU) return waits;
-    if (from != TIMELINE_CPU && push_s > 0) waits.gpu_s = push_s;
+    if (item->place == TIMELINE_CPU || (from == TIMELINE_GPU && !both)) return waits;
+    if (from != TIMELINE_CPU && next_s > 0) waits.gpu_s = next_s;
     if (from == TIMELINE_GPU) return waits;
     if (up_s > waits.gpu_s) waits.gpu_s = up_s;
     waits.gpu_s += item->pull_s;

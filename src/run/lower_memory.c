@@ -153,26 +153,49 @@ static void fill_spans(struct lowering *l) {
     }
 }
 
-/* Forgets waits for what the device has waited for already; cuts behind what the others are for. */
-static void mark_cuts(struct lowering *l) {
+static bool must_wait(const struct lowering *l, const struct lower_step *s) {
+    for (int d = 0; d < l->n_devices; d++)
+        if (s->wait[d] >= 0) return true;
+    return false;
+}
+
+/* The last of the copies right behind a step of its device, which take no time and wait for nobody:
+ * who waits for one of several results waits for all at once, and is not cut for each. */
+static int last_copy(const struct lowering *l, int step) {
+    const int device = l->steps[step].s.device;
+    int last = step;
+    for (size_t i = (size_t)step + 1; i < l->n_steps && !l->steps[last].cut_after; i++) {
+        const struct lower_step *s = &l->steps[i];
+        if (s->s.device != device) continue;
+        if (s->s.step.kind != STEP_COPY || must_wait(l, s)) break;
+        last = (int)i;
+    }
+    return last;
+}
+
+/* Forgets waits for what the device has waited for already. */
+static void forget_waits(struct lowering *l) {
     int *seen = xcalloc((size_t)(l->n_devices * l->n_devices), sizeof *seen); /* + 1 */
     for (size_t i = 0; i < l->n_steps; i++) {
         struct lower_step *s = &l->steps[i];
         for (int d = 0; d < l->n_devices; d++) {
             int *last = &seen[s->s.device * l->n_devices + d];
             if (s->wait[d] < *last) s->wait[d] = -1;
-            if (s->wait[d] < 0) continue;
-            l->steps[s->wait[d]].cut_after = true;
-            *last = s->wait[d] + 1;
+            *last = max_int(*last, s->wait[d] + 1);
         }
     }
     free(seen);
 }
 
-static bool must_wait(const struct lowering *l, const struct lower_step *s) {
-    for (int d = 0; d < l->n_devices; d++)
-        if (s->wait[d] >= 0) return true;
-    return false;
+/* Cuts behind what others wait for. */
+static void mark_cuts(struct lowering *l) {
+    forget_waits(l);
+    for (size_t i = 0; i < l->n_steps; i++)
+        for (int d = 0; d < l->n_devices; d++) {
+            int *wait = &l->steps[i].wait[d];
+            if (*wait >= 0) l->steps[ *wait = last_copy(l, *wait)].cut_after = true;
+        }
+    forget_waits(l);
 }
 
 /* Opens a segment at position `at` of the device's order; waits are filled once all exist. */

@@ -154,7 +154,7 @@ static ats_status stand_in(struct measure *m) {
     p->shared = true;
     p->interference = (struct profile_interference){1, 1, 1, 1};
     double rate = read_rate(p, SIDE_CPU), op_s = p->op_s[SIDE_CPU];
-    p->link = (struct profile_link){rate, rate, rate, rate, rate, rate, op_s, op_s, op_s};
+    p->link = (struct profile_link){rate, rate, rate, rate, rate, rate, op_s, op_s, op_s, 0};
     return ATS_OK;
 }
 

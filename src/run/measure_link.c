@@ -251,6 +251,35 @@ static ats_status run_chain(struct pair *p, bool by_turns, double *seconds) {
     return ATS_OK;
 }
 
+/* n segments of the GPU by itself, submitted as in a round: behind a value of the CPU that is
+ * there. Seconds until the last has ended. */
+static ats_status run_alone(struct pair *p, int n, double *seconds) {
+    struct backend *cpu = p->rigs[SIDE_CPU].b;
+    struct measure_rig *r = &p->rigs[SIDE_GPU];
+    struct backend_wait wait = {cpu, p->rigs[SIDE_CPU].value, BACKEND_COMPUTE};
+    rig_round(r, 1, 0);
+    uint64_t begin = cpu->fn->now(cpu);
+    for (int i = 0; i < n; i++)
+        TRY(r->b->fn->submit(r->b, p->chain[SIDE_GPU][i], &r->round, &wait, 1, ++r->value));
+    tell_gpu(p, wait.value);
+    TRY(r->b->fn->wait(r->b, r->value));
+    *seconds = (double)(cpu->fn->now(cpu) - begin) * 1e-9;
+    return ATS_OK;
+}
+
+/* What the GPU loses where its work is cut in two: another segment's time beyond its step's. */
+static ats_status time_cut(struct pair *p, double *out) {
+    double v[REPEATS];
+    for (int i = 0; i <= REPEATS; i++) { /* the first one for nothing */
+        double one, all;
+        TRY(run_alone(p, 1, &one));
+        TRY(run_alone(p, PAIRS, &all));
+        v[i ? i - 1 : 0] = (all - one) / (PAIRS - 1) - p->rigs[SIDE_GPU].op_s;
+    }
+    *out = fmax(measure_median(v, REPEATS), 0);
+    return ATS_OK;
+}
+
 /* How much of a turn's cost is the way up: from one end to the next. */
 static double share_up(struct pair *p) {
     double up = 0, down = 0;
@@ -294,6 +323,7 @@ static ats_status time_switches(struct pair *p) {
     l->kappa_up_s = turn * share;
     l->kappa_down_s = turn * (1 - share);
     l->kappa_x_s = fmax(both, 1e-9);
+    TRY(time_cut(p, &l->cut_s));
     if (measure_possible(turn) && measure_possible(l->kappa_x_s)) return ATS_OK;
     return fail(ATS_DEVICE, "a change of device takes %g s, both ways %g s, again and again", turn,
                 l->kappa_x_s);

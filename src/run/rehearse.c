@@ -129,6 +129,7 @@ static void set_machine(struct rehearsing *r) {
                                           .kappa_up_s = p->link.kappa_up_s,
                                           .kappa_down_s = p->link.kappa_down_s,
                                           .kappa_x_s = p->link.kappa_x_s,
+                                          .cut_s = p->link.cut_s,
                                           .cpu_speed_copying = f->cpu_speed_copying,
                                           .copy_speed_cpu = f->copy_speed_cpu,
                                           .cpu_speed_gpu = f->cpu_speed_gpu,

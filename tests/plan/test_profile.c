@@ -94,6 +94,8 @@ static const struct wrong {
     {"link.up_pinned", "0", NULL},
     {"link.kappa_x", "0.0", NULL},
     {"link.kappa_x", "-1e-6", NULL},
+    {"link.cut", "-1e-6", NULL},
+    {"link.cut", "\"0\"", NULL},
     {"link.kappa_up", "1e9", NULL},
     {"link.kappa_down", "true", NULL},
     {"interference.copy_speed_cpu", "1.5", NULL},

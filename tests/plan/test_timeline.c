@@ -27,9 +27,9 @@ static void set_costs(struct timeline_item *items, int n, double up, double down
         items[i].up_s = up, items[i].down_s = down, items[i].exchange_s = both;
 }
 /* Of changes that cost 0.1 and more. */
-static void set_bytes(struct timeline_item *items, int n, double pull, double push) {
+static void set_bytes(struct timeline_item *items, int n, double pull, double push, double cut) {
     for (int i = 0; i < n; i++)
-        items[i].pull_s = 0.05 * pull, items[i].push_s = 0.05 * push;
+        items[i].pull_s = 0.05 * pull, items[i].push_s = 0.05 * push, items[i].cut_s = 0.1 * cut;
 }
 
 static void without_streaming_it_is_the_sum(void **state) {
@@ -207,7 +207,7 @@ static void random_items(struct rng *rng, struct timeline_item *items) {
     }
     set_costs(items, N, 0.1 + 0.1 * rng_unit(rng), 0.1 + 0.1 * rng_unit(rng),
               0.1 + 0.1 * rng_unit(rng));
-    set_bytes(items, N, rng_unit(rng), rng_unit(rng));
+    set_bytes(items, N, rng_unit(rng), rng_unit(rng), rng_unit(rng));
 }
 
 /* When what ended on the CPU and the device at those times lets the item begin on each. */
@@ -219,7 +219,8 @@ static void entering(const struct timeline_item *item, enum timeline_place from,
     double down = exchange ? way : item->down_s - item->push_s;
     double written = gpu_end + item->push_s;
     *cpu = from == TIMELINE_CPU ? cpu_end : fmax(end, written + down);
-    *gpu = from == TIMELINE_CPU || !both ? gpu_end : written;
+    double after = (both ? written : gpu_end) + item->cut_s;
+    *gpu = from == TIMELINE_CPU || (from == TIMELINE_GPU && !both) ? gpu_end : after;
     if (from != TIMELINE_GPU) *gpu = fmax(fmax(end, *gpu), cpu_end + up) + item->pull_s;
 }
 

@@ -136,6 +136,7 @@ static void links_and_switches_are_what_they_cost(void **state) {
     near("kappa up", 1e9 * p->link.kappa_up_s, 5000, 0.03);
     near("kappa down", 1e9 * p->link.kappa_down_s, 1000, 0.03);
     near("kappa x", 1e9 * p->link.kappa_x_s, 5000, 0.03);
+    near("cut", 1e9 * p->link.cut_s, 5000, 0.03);
     near("a", p->interference.cpu_speed_copying, 1, 0.01); /* simulated rates are not shared */
     near("b", p->interference.copy_speed_cpu, 1, 0.01);
     near("gpu", (double)p->gpu_bytes, 8192.0 * 1048576, 0);

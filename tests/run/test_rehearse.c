@@ -293,6 +293,25 @@ static void load_slows_what_it_is_on(void **state) {
     }
 }
 
+/* What a GPU needs from segment to segment, which described machines do not say. */
+static void cuts_cost_what_is_predicted(void **state) {
+    (void)state;
+    struct tally tallies[] = {{.name = "without cuts"}, {.name = "cuts of 200 us"}};
+    double round_s[2];
+    for (int k = 0; k < 2; k++) {
+        struct problem p;
+        struct schedule s;
+        problem_open(&p, "qwen3-30b-a3b", "laptop-rtx3060-6gb", GRANULARITY_SHARD);
+        p.machine->link.cut_s = k * 200e-6;
+        struct schedule_options o = decode_options(0, TRANSFER_NONE);
+        check(&p, "qwen3-30b-a3b", &o, &tallies[k]);
+        schedule_solve(&p.arena, p.items, p.placement, &o, &s);
+        round_s[k] = s.transfer.result.round_s;
+        problem_close(&p);
+    }
+    assert_true(tallies[1].n_divided > 0 && round_s[1] > 1.01 * round_s[0]);
+}
+
 /* ---- the rest ---- */
 
 static void it_comes_out_the_same_again(void **state) {
@@ -328,6 +347,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(executed_as_predicted),
         cmocka_unit_test(other_schedules_are_too),
+        cmocka_unit_test(cuts_cost_what_is_predicted),
         cmocka_unit_test(other_granularities_are_too),
         cmocka_unit_test(load_slows_what_it_is_on),
         cmocka_unit_test(it_comes_out_the_same_again),

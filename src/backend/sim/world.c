@@ -181,9 +181,16 @@ static void set_value(struct sim_world *w, struct sim_queue *queue, uint64_t val
     queue->value = value;
 }
 
+/* From when on a segment of a described GPU may follow the one before it. */
+static double free_ns(const struct sim *s, const struct sim_job *job) {
+    const struct sim_queue *queue = &s->queues[BACKEND_COMPUTE];
+    if (!s->o.machine || !s->o.gpu || job->copy || queue->n_reached == 0) return 0;
+    return queue->reached[queue->n_reached - 1].at_ns + 1e9 * s->o.machine->cut_s;
+}
+
 /* All waits have been reached: when it hears of the last. */
-static double ready_ns(const struct sim_job *job) {
-    double at_ns = 0;
+static double ready_ns(const struct sim *s, const struct sim_job *job) {
+    double at_ns = free_ns(s, job);
     for (int i = 0; i < job->n_waits; i++) {
         const struct backend_wait *wait = &job->waits[i].on;
         if (job->waits[i].latency_ns > 0)
@@ -201,7 +208,7 @@ static void skip_empty(struct sim_job *job) {
 
 static void start_if_ready(struct sim *s, struct sim_job *job) {
     if (job->started) return;
-    if (job->ready_ns < 0 && !open_wait(job)) job->ready_ns = ready_ns(job);
+    if (job->ready_ns < 0 && !open_wait(job)) job->ready_ns = ready_ns(s, job);
     if (job->ready_ns < 0 || job->ready_ns > s->world->now_ns) return;
     job->started = true;
     if (job->copy) sim_copy_begin(s, job->copy);
