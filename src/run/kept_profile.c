@@ -52,7 +52,7 @@ static char *make_key(struct keeping *p, bool quick) {
     struct backend_cpu_info cpu;
     struct buf text = {0};
     backend_cpu_info(&cpu);
-    buf_printf(&text, "2%s; %s on %s, %s, %d threads", quick ? " quick" : "", p->o->cpu, cpu.model,
+    buf_printf(&text, "3%s; %s on %s, %s, %d threads", quick ? " quick" : "", p->o->cpu, cpu.model,
                cpu.isa, p->o->n_threads);
     if (p->o->gpu) buf_add_str(&text, "; "), add_gpu(&text, p->o->gpu);
     buf_printf(&text, "; context %d; %d operators %016" PRIx64, p->o->n_ctx, p->keys->n_items,
