@@ -284,22 +284,21 @@ static bool strips_after(const struct tokenizer *t, int32_t id) {
  * text at the start and after control tokens, not after user-defined ones (R43: those are parts of
  * the text, as SentencePiece sees it).
  */
-static ats_status encode_text(struct encoder *e, const char *text, size_t n, bool parse_control) {
+static ats_status encode_found(struct encoder *e, struct special_search *search) {
     const struct tokenizer *t = e->t;
-    bool search = parse_control ? t->special.n > 0 : t->special.any_user_defined;
+    const char *text = search->text;
     bool prefix = t->add_space_prefix;
-    size_t begin = 0;
-    for (size_t at = 0; search && at < n;) {
-        int32_t id;
-        size_t len = special_match(&t->special, &t->vocab, text + at, n - at, parse_control, &id);
-        if (len == 0) {
+    size_t begin = 0, n = search->n;
+    for (size_t at = 0; at < n;) {
+        int32_t id = special_at(search, at);
+        if (id < 0) {
             at++;
             continue;
         }
         TRY(encode_fragment(e, text + begin, at - begin, prefix));
         token_list_add(e->out, id);
         prefix = t->add_space_prefix && t->vocab.types[id] != TOKEN_USER_DEFINED;
-        at += len;
+        at += vocab_piece(&t->vocab, id).len;
         if (strips_after(t, id)) {
             while (at < n && (text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r')))
                 at++;
@@ -307,6 +306,17 @@ static ats_status encode_text(struct encoder *e, const char *text, size_t n, boo
         begin = at;
     }
     return encode_fragment(e, text + begin, n - begin, prefix);
+}
+
+static ats_status encode_text(struct encoder *e, const char *text, size_t n, bool parse_control) {
+    const struct tokenizer *t = e->t;
+    bool any = parse_control ? t->special.n > 0 : t->special.any_user_defined;
+    if (!any) return encode_fragment(e, text, n, t->add_space_prefix);
+    struct special_search search = {
+        .set = &t->special, .text = text, .n = n, .parse_control = parse_control};
+    ats_status status = encode_found(e, &search);
+    special_search_free(&search);
+    return status;
 }
 
 ats_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes,

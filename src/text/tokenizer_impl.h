@@ -20,9 +20,9 @@ struct bpe_merge {
 struct special_set {
     int32_t *ids; /* (n) sorted by their bytes */
     uint32_t n;
-    uint32_t first[257]; /* index of the first whose first byte is >= b */
-    bool starts[2][256]; /* some token begins with b: [0] user-defined, [1] any */
     bool any_user_defined;
+    struct special_state *states; /* of the automaton that finds them */
+    uint32_t start[256];          /* its state after one byte */
 };
 
 struct tokenizer {
@@ -82,9 +82,18 @@ MUST_CHECK ats_status bpe_open_merges(const struct tokenizer_spec *spec, struct 
 
 void special_open(struct special_set *set, const struct vocab *v);
 void special_close(struct special_set *set);
-/* The longest special token at the start of text[0..n), n >= 1; its length, 0: none. */
-size_t special_match(const struct special_set *set, const struct vocab *v, const char *text,
-                     size_t n, bool parse_control, int32_t *id);
+/* The places of one text, best asked for in ascending order. */
+struct special_search {
+    const struct special_set *set;
+    const char *text; /* (n) */
+    size_t n;
+    bool parse_control; /* else only those that are user-defined */
+    int32_t *ids;       /* owned; of the places begin .. end - 1 */
+    size_t begin, end;
+};
+void special_search_free(struct special_search *s);
+/* The longest special token that begins at this place (at < n), -1: none. */
+int32_t special_at(struct special_search *s, size_t at);
 /* The special token with exactly these bytes, -1: none. */
 int32_t special_find(const struct special_set *set, const struct vocab *v, const char *text,
                      size_t n);

@@ -1,5 +1,5 @@
 /* Vocabularies of our own making: broken ones are refused, odd ones keep the rules. */
-#include "support.h"
+#include "vocab_maker.h"
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -11,97 +11,11 @@
 #include <math.h>
 #include <pthread.h>
 
-#define MAX_TOKENS 800
-
-/* A spec under construction, with its arrays. */
-struct maker {
-    struct tokenizer_spec spec;
-    struct text_span tokens[MAX_TOKENS], merges[MAX_TOKENS];
-    float scores[MAX_TOKENS];
-    int32_t types[MAX_TOKENS];
-    struct arena arena;
-};
-
-static int32_t add_token(struct maker *m, const char *text, enum token_type type, float score) {
-    size_t i = m->spec.n_tokens++;
-    assert_true(i < MAX_TOKENS);
-    m->tokens[i] = (struct text_span){arena_strdup(&m->arena, text), strlen(text)};
-    m->types[i] = type;
-    m->scores[i] = score;
-    m->spec.n_types = m->spec.n_scores = m->spec.n_tokens;
-    return (int32_t)i;
-}
-
-static void add_merge(struct maker *m, const char *text) {
-    size_t i = m->spec.n_merges++;
-    assert_true(i < MAX_TOKENS);
-    m->merges[i] = (struct text_span){arena_strdup(&m->arena, text), strlen(text)};
-}
-
-static void make_empty(struct maker *m, enum tokenizer_model model) {
-    memset(m, 0, sizeof *m);
-    tokenizer_spec_init(&m->spec);
-    m->spec.model = model;
-    m->spec.tokens = m->tokens;
-    m->spec.types = m->types;
-    if (model == TOKENIZER_SPM) m->spec.scores = m->scores;
-    if (model == TOKENIZER_BPE) m->spec.merges = m->merges;
-    m->spec.add_space_prefix = SPEC_NO;
-    m->spec.add_bos = SPEC_NO;
-}
-
-/* The 256 bytes in the spelling of GPT-2: id = byte. */
-static void make_bpe(struct maker *m, const char *pre) {
-    make_empty(m, TOKENIZER_BPE);
-    m->spec.pre = pre;
-    for (uint32_t b = 0, next = 256; b < 256; b++) {
-        bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-        char text[5] = "";
-        utf8_encode(itself ? b : next++, text);
-        add_token(m, text, TOKEN_NORMAL, 0);
-    }
-}
-
-/* <unk> is 0, byte b is 1 + b. */
-static void make_spm(struct maker *m) {
-    make_empty(m, TOKENIZER_SPM);
-    m->spec.role_ids[ROLE_UNK] = add_token(m, "<unk>", TOKEN_UNKNOWN, 0);
-    for (int b = 0; b < 256; b++) {
-        char text[8];
-        snprintf(text, sizeof text, "<0x%02X>", (unsigned)b);
-        add_token(m, text, TOKEN_BYTE, 0);
-    }
-}
-
-static void maker_free(struct maker *m) {
-    arena_free(&m->arena);
-}
-
-static struct tokenizer *open_it(const struct maker *m) {
-    struct tokenizer *t;
-    TEST_OK(tokenizer_open(&m->spec, &t));
-    return t;
-}
-
 static void refused(const struct maker *m, ats_status status, const char *part) {
     struct tokenizer *t;
     TEST_STATUS(tokenizer_open(&m->spec, &t), status);
     assert_null(t);
     TEST_ERROR_HAS(part);
-}
-
-/* Ids of text as "1 2 3", in a buffer of the function's own. */
-static const char *ids_of(const struct tokenizer *t, const char *text, unsigned flags) {
-    static char out[1024];
-    struct token_list got = {0};
-    size_t at = 0;
-    out[0] = 0;
-    TEST_OK(tokenizer_encode(t, text, strlen(text), flags, &got));
-    for (size_t i = 0; i < got.n; i++) {
-        at += (size_t)snprintf(out + at, sizeof out - at, "%s%d", i ? " " : "", (int)got.ids[i]);
-    }
-    token_list_free(&got);
-    return out;
 }
 
 static void an_unknown_pre_tokenizer_is_refused_unless_forced(void **state) {
@@ -340,59 +254,6 @@ static void merges_made_to_collide_are_refused(void **state) {
     maker_free(&m);
 }
 
-static void special_tokens_beyond_reason_are_not_looked_for(void **state) {
-    (void)state;
-    struct maker m;
-    char text[258];
-    make_bpe(&m, "gpt-2");
-    memset(text, '<', sizeof text);
-    text[256] = 0;
-    int32_t id = add_token(&m, text, TOKEN_CONTROL, 0);
-    text[256] = '<', text[257] = 0;
-    add_token(&m, text, TOKEN_CONTROL, 0);
-    n_warnings = 0;
-    log_set(count_warning, NULL, LOG_WARN);
-    struct tokenizer *t = open_it(&m);
-    log_set(NULL, NULL, LOG_WARN);
-    assert_int_equal(n_warnings, 1);
-    struct token_list got = {0};
-    TEST_OK(tokenizer_encode(t, text, 257, ENCODE_PARSE_SPECIAL, &got));
-    assert_int_equal(got.n, 2); /* the shorter one, and a '<' */
-    assert_int_equal(got.ids[0], id);
-    token_list_free(&got);
-    tokenizer_close(t);
-    maker_free(&m);
-}
-
-static void control_tokens_never_come_from_plain_text(void **state) {
-    (void)state;
-    struct maker m;
-    make_bpe(&m, "llama-bpe"); /* ignore_merges: a word that is a token */
-    int32_t id = add_token(&m, "STOP", TOKEN_CONTROL, 0);
-    add_token(&m, "ST", TOKEN_NORMAL, 0);
-    add_token(&m, "OP", TOKEN_NORMAL, 0);
-    add_merge(&m, "S T");
-    add_merge(&m, "O P");
-    add_merge(&m, "ST OP");
-    struct tokenizer *t = open_it(&m);
-    assert_string_equal(ids_of(t, "STOP", 0), "257 258");
-    assert_string_equal(ids_of(t, "STOP", ENCODE_PARSE_SPECIAL), "256");
-    assert_true(tokenizer_is_control(t, id));
-    tokenizer_close(t);
-    maker_free(&m);
-    make_spm(&m);
-    add_token(&m, "S", TOKEN_NORMAL, -1);
-    add_token(&m, "T", TOKEN_NORMAL, -1);
-    add_token(&m, "ST", TOKEN_CONTROL, 0);
-    t = open_it(&m);
-    assert_string_equal(ids_of(t, "ST", 0), "257 258");
-    assert_string_equal(ids_of(t, "<unk>", 0), "61 118 111 108 63"); /* byte by byte */
-    assert_string_equal(ids_of(t, "<0x41>", ENCODE_PARSE_SPECIAL), "61 49 121 53 50 63");
-    assert_string_equal(ids_of(t, "<unk>", ENCODE_PARSE_SPECIAL), "0");
-    tokenizer_close(t);
-    maker_free(&m);
-}
-
 static void a_known_end_token_is_control_whatever_the_file_says(void **state) {
     (void)state;
     struct maker m;
@@ -424,48 +285,6 @@ static void a_known_end_token_is_control_whatever_the_file_says(void **state) {
     const int32_t *ends = tokenizer_end_ids(t, &n);
     assert_int_equal(n, 3);
     assert_true(ends[0] == 3 && ends[1] == 65 && ends[2] == end);
-    tokenizer_close(t);
-    maker_free(&m);
-}
-
-static void of_special_tokens_the_leftmost_and_longest_wins(void **state) {
-    (void)state;
-    struct maker m;
-    make_bpe(&m, "gpt-2");
-    add_token(&m, "<a", TOKEN_USER_DEFINED, 0);   /* 256 */
-    add_token(&m, "<a><b>", TOKEN_CONTROL, 0);    /* 257 */
-    add_token(&m, "<a>", TOKEN_CONTROL, 0);       /* 258 */
-    add_token(&m, "a><b", TOKEN_USER_DEFINED, 0); /* 259 */
-    add_token(&m, "<<<<<<<<", TOKEN_CONTROL, 0);  /* 260 */
-    add_token(&m, "\xF0\x9F", TOKEN_CONTROL, 0);  /* 261: half a character */
-    struct tokenizer *t = open_it(&m);
-    unsigned parse = ENCODE_PARSE_SPECIAL;
-    assert_string_equal(ids_of(t, "<a><b>", parse), "257");
-    assert_string_equal(ids_of(t, "<a><b>", 0), "256 62 60 98 62");
-    assert_string_equal(ids_of(t, "<a><c", parse), "258 60 99");
-    assert_string_equal(ids_of(t, "xa><b<a", parse), "120 259 256");
-    assert_string_equal(ids_of(t, "<a", parse), "256");
-    assert_string_equal(ids_of(t, "<", parse), "60");
-    assert_string_equal(ids_of(t, "<<<<<<<", parse), "60 60 60 60 60 60 60");
-    assert_string_equal(ids_of(t, "<<<<<<<<<", parse), "260 60");
-    assert_string_equal(ids_of(t, "", parse), "");
-    assert_string_equal(ids_of(t, "\xC3\xA9", parse), "195 169");
-    assert_int_equal(tokenizer_find(t, "<a><b>", 6), 257);
-    assert_int_equal(tokenizer_find(t, "<a><b", 5), -1);
-    assert_int_equal(tokenizer_find(t, "a", 1), 'a');
-    tokenizer_close(t);
-    maker_free(&m);
-}
-
-/* The rest of the character after a special token that ends inside it is text all the same. */
-static void a_special_token_of_half_a_character_does_no_harm(void **state) {
-    (void)state;
-    struct maker m;
-    make_bpe(&m, "llama-bpe");
-    add_token(&m, "\xF0\x9F", TOKEN_CONTROL, 0);
-    struct tokenizer *t = open_it(&m);
-    assert_string_equal(ids_of(t, "\xF0\x9F\x99\x82x", ENCODE_PARSE_SPECIAL),
-                        "240 159 153 130 120");
     tokenizer_close(t);
     maker_free(&m);
 }
@@ -502,38 +321,6 @@ static void bpe_leaves_out_bytes_without_a_token(void **state) {
     m.spec.role_ids[ROLE_UNK] = 'b'; /* a control token: not to come from text */
     struct tokenizer *t = open_it(&m);
     assert_string_equal(ids_of(t, "abc", 0), "97 99");
-    tokenizer_close(t);
-    maker_free(&m);
-}
-
-static void the_space_prefix_stands_at_the_start_and_after_control_tokens(void **state) {
-    (void)state; /* R43 */
-    struct maker m;
-    make_spm(&m);
-    add_token(&m, "a", TOKEN_NORMAL, -1);            /* 257 */
-    add_token(&m, "\xE2\x96\x81", TOKEN_NORMAL, -2); /* 258 */
-    add_token(&m,
-              "\xE2\x96\x81"
-              "a",
-              TOKEN_NORMAL, -1);                 /* 259 */
-    add_token(&m, "<c>", TOKEN_CONTROL, 0);      /* 260 */
-    add_token(&m, "<u>", TOKEN_USER_DEFINED, 0); /* 261 */
-    m.spec.add_space_prefix = SPEC_UNSET;
-    struct tokenizer *t = open_it(&m);
-    assert_true(tokenizer_adds_space_prefix(t));
-    assert_string_equal(ids_of(t, "a", 0), "259");
-    assert_string_equal(ids_of(t, " a", 0), "258 259");
-    assert_string_equal(ids_of(t, "<c>a<u>a", ENCODE_PARSE_SPECIAL), "260 259 261 257");
-    assert_string_equal(ids_of(t, "", 0), "");
-    tokenizer_close(t);
-    m.spec.special_rstrip = true;
-    t = open_it(&m);
-    assert_string_equal(ids_of(t, "<c> \n a<c>\n", ENCODE_PARSE_SPECIAL), "260 259 260");
-    assert_string_equal(ids_of(t, "<unk> a", ENCODE_PARSE_SPECIAL), "0 258 259");
-    tokenizer_close(t);
-    m.spec.role_ids[ROLE_BOS] = 260;
-    t = open_it(&m);
-    assert_string_equal(ids_of(t, "<c> a", ENCODE_PARSE_SPECIAL), "260 258 259");
     tokenizer_close(t);
     maker_free(&m);
 }
@@ -730,14 +517,9 @@ int main(void) {
         cmocka_unit_test(of_equal_merges_the_first_counts),
         cmocka_unit_test(tokens_made_to_collide_are_refused),
         cmocka_unit_test(merges_made_to_collide_are_refused),
-        cmocka_unit_test(special_tokens_beyond_reason_are_not_looked_for),
-        cmocka_unit_test(control_tokens_never_come_from_plain_text),
         cmocka_unit_test(a_known_end_token_is_control_whatever_the_file_says),
-        cmocka_unit_test(of_special_tokens_the_leftmost_and_longest_wins),
-        cmocka_unit_test(a_special_token_of_half_a_character_does_no_harm),
         cmocka_unit_test(spm_falls_back_to_bytes_then_to_unk),
         cmocka_unit_test(bpe_leaves_out_bytes_without_a_token),
-        cmocka_unit_test(the_space_prefix_stands_at_the_start_and_after_control_tokens),
         cmocka_unit_test(spm_merges_the_best_scores_first_leftmost_of_equals),
         cmocka_unit_test(bytes_that_are_no_text_count_as_replacement_characters),
         cmocka_unit_test(a_text_that_is_too_long_is_refused),
