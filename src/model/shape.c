@@ -11,6 +11,8 @@
 #define MAX_TENSORS      65536
 #define MAX_TENSOR_BYTES (INT64_C(1) << 44) /* so that no sum of sizes overflows */
 #define MAX_ARRAY        4096
+/* A name stands once in the file, but once a layer in memory. (ggml's own limit is 63.) */
+#define MAX_NAME_BYTES 255
 
 struct reader {
     struct gguf_writer *writer;
@@ -104,6 +106,10 @@ static ats_status put_tensor(struct reader *r, const json_t *entry, int layer) {
     if (!name || !name[0] || !type_name || json_array_size(entry) != 3)
         return fail(ATS_BAD_FILE, "tensor %d is not of the form [name, type, dimensions]",
                     r->n_tensors);
+    size_t n_name = json_string_length(json_array_get(entry, 0));
+    if (n_name > MAX_NAME_BYTES)
+        return fail(ATS_BAD_FILE, "the name of tensor %d has %zu bytes, more than %d", r->n_tensors,
+                    n_name, MAX_NAME_BYTES);
     if (!dtype_from_name(type_name, &type))
         return fail(ATS_BAD_FILE, "tensor %s has the unknown type %s", name, type_name);
     if (++r->n_tensors > MAX_TENSORS)
@@ -141,6 +147,9 @@ static ats_status put_group(struct reader *r, const json_t *group) {
     if (!json_is_array(layers) || !json_is_array(tensors) || n < 1 || n > MAX_LAYERS)
         return fail(ATS_BAD_FILE, "a group of tensors has no \"layers\", \"tensors\" or \"step\" "
                                   "that can be used");
+    if (json_array_size(layers) > MAX_LAYERS)
+        return fail(ATS_BAD_FILE, "layers has %zu entries, more than %d", json_array_size(layers),
+                    MAX_LAYERS);
     bool nested = false;
     for (size_t i = 0; i < json_array_size(layers); i++)
         nested = nested || json_is_array(json_array_get(layers, i));

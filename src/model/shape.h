@@ -12,9 +12,10 @@
  *                {"layers": [[0, 4], 7], "tensors": [...]}]}
  *
  * "layers": two numbers are the first and the last; a list that holds a list is single numbers and
- * such pairs. Dimensions begin with the row length, as in a GGUF file. Metadata: strings, booleans,
- * numbers, and lists of one of these. "atsinfer.expert_hit_exponent" (not a key of any GGUF file):
- * the most used share s of a layer's experts receives s^x of the choices.
+ * such pairs, 1024 at most. A tensor's name has at most 255 bytes here. Dimensions begin with the
+ * row length, as in a GGUF file. Metadata: strings, booleans, numbers, and lists of one of these.
+ * "atsinfer.expert_hit_exponent" (not a key of any GGUF file): the most used share s of a layer's
+ * experts receives s^x of the choices.
  */
 #pragma once
 

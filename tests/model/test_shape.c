@@ -200,6 +200,32 @@ static void what_is_wrong_is_named(void **state) {
     refused("{}", "[{\"layers\":[[0,2],1],\"tensors\":[[\"t\",\"F32\",[1]]]}]", "blk.1.t");
 }
 
+/* What is short in the file and long in memory: 4 GiB of names, half a billion layers. */
+static void a_small_file_takes_no_memory_or_time_beyond_its_size(void **state) {
+    (void)state;
+    struct buf name = {0}, text = {0};
+    for (int i = 0; i < 255; i++)
+        buf_add_char(&name, 'n');
+    buf_printf(&text,
+               "{\"atsinfer\":\"shape\",\"version\":1,\"metadata\":{},\"tensors\":"
+               "[{\"layers\":[0,1],\"tensors\":[[\"%s\",\"F32\",[1]]]}]}",
+               buf_str(&name));
+    struct gguf *g;
+    TEST_OK(shape_parse(text.data, text.len, "x", &g));
+    assert_int_equal(g->n_tensors, 2);
+    gguf_close(g);
+    buf_clear(&text);
+    buf_add_char(&name, 'n');
+    buf_printf(&text, "[{\"layers\":[0,1023],\"tensors\":[[\"%s\",\"F32\",[1]]]}]", buf_str(&name));
+    refused("{}", buf_str(&text), "the name of tensor 0 has 256 bytes");
+    buf_clear(&text);
+    for (int i = 0; i < 1025; i++)
+        buf_add_str(&text, i ? ",[0,1023]" : "[{\"layers\":[[0,1023]");
+    buf_add_str(&text, "],\"tensors\":[]}]");
+    refused("{}", buf_str(&text), "layers has 1025 entries");
+    buf_free(&name), buf_free(&text);
+}
+
 static void groups_are_written_out(void **state) {
     (void)state;
     const char *text =
@@ -236,6 +262,7 @@ int main(void) {
         cmocka_unit_test(a_shape_of_a_header_is_that_header),
         cmocka_unit_test(groups_are_written_out),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(a_small_file_takes_no_memory_or_time_beyond_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
