@@ -5,6 +5,7 @@ usage: check_layers.py [ROOT]
 
 Prints each offence, then `N passed, N failed` over the rules; exit status 1 if any failed.
 """
+import collections
 import os
 import pathlib
 import platform
@@ -148,11 +149,43 @@ def check_lengths(root, files):
             yield f"{path}: {n_lines} lines, more than {MAX_LINES}"
 
 
+# "For tests: ..." says it, or "used by tests" of a whole header.
+FOR_TESTS = re.compile(r"\b(for|by)[\s*]+tests\b", re.I)
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
+PROTOTYPE = re.compile(r"^(?!static|typedef)[A-Za-z_][\w *]*?\b(\w+)\([^;{}]*\)[^;{}]*;", re.M)
+DEFINITION = re.compile(r"^(?!static)[A-Za-z_][\w *]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
+
+
+def check_callers(root, files):
+    """What a header of src/ offers and only tests call is for them, and says so; else it goes."""
+    texts = {path: (root / path).read_text() for path in files if path.parts[0] == "src"}
+    n_used = collections.Counter()
+    for path, text in texts.items():
+        code = COMMENT.sub("", text)
+        n_used.update(re.findall(r"\b[a-z]\w+", code))
+        n_used.subtract(PROTOTYPE.findall(code))
+        n_used.subtract(DEFINITION.findall(code))
+    for path, text in texts.items():
+        if path.suffix != ".h" or BODY.fullmatch(path.as_posix()) or FOR_TESTS.search(COMMENT.match(text)[0]):
+            continue
+        comment = line = ""  # the last one that stands above code; the line that is begun
+        for part in re.split(r"(/\*.*?\*/)", text, flags=re.S):
+            names = PROTOTYPE.findall(part)
+            if part.startswith("/*"):
+                comment = comment if line.strip() else part
+                continue
+            line = part.rsplit("\n", 1)[-1]
+            if not FOR_TESTS.search(comment):
+                yield from (f"{path}: nobody in src/ calls {name}, and it is not for tests" for name in names
+                            if n_used[name] <= 0)
+
+
 RULES = [
     ("rooms include only what they may", check_includes),
     ("headers say what they are and are included once", check_header_form),
     ("headers compile alone", check_headers_alone),
     (f"no file is over {MAX_LINES} lines", check_lengths),
+    ("what only tests call says so", check_callers),
 ]
 
 

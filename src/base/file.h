@@ -60,4 +60,3 @@ struct memory_info {
     uint64_t total_bytes, available_bytes;
 };
 void memory_info_read(struct memory_info *out);
-uint64_t process_peak_rss_bytes(void);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 enum { HUGE_BYTES = 2 << 20 };
@@ -95,14 +94,4 @@ void memory_info_read_at(const char *root, struct memory_info *out) {
 
 void memory_info_read(struct memory_info *out) {
     memory_info_read_at("", out);
-}
-
-/* Not getrusage() first: its figure survives exec and would be that of a big parent. */
-uint64_t process_peak_rss_bytes(void) {
-    char text[4096];
-    uint64_t kib = 0;
-    if (small_file_read("/proc/self/status", text, sizeof text)) kib = number_after(text, "VmHWM:");
-    struct rusage usage;
-    if (kib == 0 && getrusage(RUSAGE_SELF, &usage) == 0) kib = (uint64_t)usage.ru_maxrss;
-    return kib * 1024;
 }

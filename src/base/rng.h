@@ -7,6 +7,7 @@ struct rng {
     uint64_t s[4];
 };
 
+/* Of these rng_normal is called by tests only: it makes their weights. */
 void rng_seed(struct rng *r, uint64_t seed);
 uint64_t rng_next(struct rng *r);
 uint32_t rng_below(struct rng *r, uint32_t n); /* uniform in [0, n), n >= 1, unbiased */

@@ -94,7 +94,7 @@ void dtype_to_float(enum dtype type, const void *blocks, float *out, int64_t n);
 /*
  * The quantisers, deterministic, for F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q6_K MXFP4.
  * n is a multiple of the block. Values that are not finite give some value, never undefined
- * behaviour.
+ * behaviour. For tests: they make their models with them.
  */
 bool dtype_can_quantise(enum dtype type);
 void dtype_from_float(enum dtype type, const float *x, void *blocks, int64_t n);

@@ -112,7 +112,7 @@ struct gguf {
 /* Opens a file, and its siblings if it is a part of a split (any part may be given: the parts are
  * NAME-00001-of-0000N.gguf). *out owned, NULL on failure. */
 MUST_CHECK ats_status gguf_open(const char *path, struct gguf **out);
-/* The same on memory that is aligned to 8, borrowed until gguf_close; no split files. */
+/* For tests: the same on memory that is aligned to 8, borrowed until gguf_close; no split files. */
 MUST_CHECK ats_status gguf_open_memory(const void *data, size_t n, struct gguf **out);
 /* A file's header alone, whose tensors have sizes and no data (no_data): for plans. Copied. */
 MUST_CHECK ats_status gguf_open_header(const void *data, size_t n, struct gguf **out);
@@ -127,6 +127,7 @@ MUST_CHECK ats_status gguf_check_files(const struct gguf *g);
  * get: the key must be there. opt: *v keeps its value when it is not (so set the default before).
  * Both fail with ATS_BAD_FILE and leave *v alone when the type is wrong or the value does not fit:
  * integers may be of any width and sign in the file; f32 takes f32 and f64 and must be finite.
+ * Both are there for every type, though some are called by tests only.
  */
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL if there is none */
 
@@ -146,7 +147,8 @@ MUST_CHECK ats_status gguf_opt_bool(const struct gguf *g, const char *key, bool 
 MUST_CHECK ats_status gguf_opt_str(const struct gguf *g, const char *key, struct gguf_str *v);
 
 /* Arrays: of strings; of integers of any width, or bools; of floats (f32 or f64). *a borrowed,
- * lives as long as g. opt leaves *a alone (set it to NULL before). */
+ * lives as long as g. opt leaves *a alone (set it to NULL before). get is called by tests, but for
+ * ints. */
 MUST_CHECK ats_status gguf_get_strs(const struct gguf *g, const char *key,
                                     const struct gguf_array **a);
 MUST_CHECK ats_status gguf_get_ints(const struct gguf *g, const char *key,

@@ -25,5 +25,5 @@
 bool shape_is_path(const char *path);
 /* *out owned (gguf_close). Errors: BAD_FILE naming the file and what in it is wrong. */
 MUST_CHECK ats_status shape_open(const char *path, struct gguf **out);
-/* The same from a text; `where` names it in messages. */
+/* For tests: the same from a text; `where` names it in messages. */
 MUST_CHECK ats_status shape_parse(const char *text, size_t n, const char *where, struct gguf **out);

@@ -98,8 +98,8 @@ double placement_host_share(const struct items *items, const struct placement *p
 /* Device changes of a round: one for a copy in either direction, one for an exchange. */
 int placement_splits(const struct items *items, const struct placement *p);
 
-/* As a plan over n_devices of which two are used; the embedding on the CPU. Scattered experts have
- * no plan (REQUIRE). In the arena. */
+/* For tests: as a plan over n_devices of which two are used; the embedding on the CPU. Scattered
+ * experts have no plan (REQUIRE). In the arena. */
 struct plan *placement_plan(struct arena *arena, const struct items *items,
                             const struct placement *p, int n_devices, int cpu, int gpu);
 /* The other way: the placement that a plan is, on the same items; what is streamed lives on the

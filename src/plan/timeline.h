@@ -74,7 +74,7 @@ static inline struct timeline_waits timeline_enter(const struct timeline_item *i
     waits.gpu_s += item->pull_s;
     return waits;
 }
-/* Nobody hinders anybody. */
+/* For tests: nobody hinders anybody. */
 struct timeline_machine timeline_machine_ideal(int n_slots);
 
 /* How a round begins: copies (pieces) of it that are done or running already. Zeroed: none. */

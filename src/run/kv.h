@@ -59,6 +59,7 @@ MUST_CHECK ats_status kv_open(const struct kv_class *classes, int n_classes, int
 void kv_close(struct kv *kv);
 
 int kv_n_classes(const struct kv *kv);
+/* For tests. */
 int kv_free_pages(const struct kv *kv, int class_index);
 /* How many sequences hold the page; 0: it is free. */
 int kv_page_refs(const struct kv *kv, int class_index, int32_t page);
@@ -67,7 +68,9 @@ int kv_page_refs(const struct kv *kv, int class_index, int32_t page);
 struct kv_seq *kv_seq_open(struct kv *kv);
 void kv_seq_close(struct kv_seq *seq); /* accepts NULL */
 
-/* A second sequence with the same tokens that shares every page; takes no page now. Owned. */
+/* A second sequence with the same tokens that shares every page; takes no page now. Owned. For
+ * tests so far: sessions do not share a beginning yet, but what they are made of does (house.md 6).
+ */
 struct kv_seq *kv_fork(const struct kv_seq *seq);
 
 /* Appends n tokens and takes the pages that they need, first giving back those that have left a

@@ -33,6 +33,7 @@ struct state_seq {
 int state_slots_needed(int n_seqs, bool in_place);
 struct state_pool *state_pool_open(int n_slots, bool in_place);
 void state_pool_close(struct state_pool *pool); /* its sequences are closed; accepts NULL */
+/* For tests. */
 int state_free_slots(const struct state_pool *pool);
 /* Somebody holds it. */
 bool state_slot_is_used(const struct state_pool *pool, int32_t slot);

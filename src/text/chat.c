@@ -162,15 +162,6 @@ static const struct chat_template *pick(const struct chat *chat, bool with_tools
     return &chat->templates[0];
 }
 
-const char *chat_template_name(const struct chat *chat, bool with_tools) {
-    return pick(chat, with_tools)->name;
-}
-
-bool chat_begins_with_bos(const struct chat *chat, const char *text, size_t n) {
-    size_t n_bos = strlen(chat->bos);
-    return n_bos > 0 && n >= n_bos && memcmp(text, chat->bos, n_bos) == 0;
-}
-
 /* ---- messages ---- */
 
 /* Not nested deeper than a template may read; copying and reading recurse. */

@@ -6,7 +6,7 @@
  * BOS. Nobody strips anything from the text. Most templates print the BOS token themselves; the
  * tokenizer must then not add another. The exact rule is one on ids, and the caller's: tokenize the
  * text without BOS (special tokens parsed), and put the BOS id in front only if the vocabulary asks
- * for it and the first id is not already it. chat_begins_with_bos() is the same on text.
+ * for it and the first id is not already it.
  *
  * Called by run/engine (generation), the server and `tokenize --chat`.
  */
@@ -75,10 +75,3 @@ void chat_close(struct chat *chat); /* accepts NULL */
  */
 MUST_CHECK ats_status chat_render(const struct chat *chat, const json_t *messages,
                                   const struct chat_options *options, struct buf *out);
-
-/* True if text begins with the BOS text that chat_open was given. */
-bool chat_begins_with_bos(const struct chat *chat, const char *text, size_t n);
-
-/* Name of the template that a request with or without tools would use; "built-in" for the
- * fallback. */
-const char *chat_template_name(const struct chat *chat, bool with_tools);

@@ -58,13 +58,6 @@ void stop_close(struct stop *s) {
     free(s);
 }
 
-void stop_reset(struct stop *s) {
-    for (size_t i = 0; i < s->n; i++)
-        s->needles[i].n_match = 0;
-    s->found = -1;
-    buf_clear(&s->held);
-}
-
 static bool needle_step(struct needle *k, char c) {
     while (k->n_match > 0 && k->bytes[k->n_match] != c)
         k->n_match = k->fail[k->n_match];

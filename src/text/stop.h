@@ -14,7 +14,6 @@ struct stop;
 /* Strings are copied; none may be empty (ATS_BAD_ARGUMENT). n may be 0. *out owned. */
 MUST_CHECK ats_status stop_open(const struct text_span *strings, size_t n, struct stop **out);
 void stop_close(struct stop *s); /* accepts NULL */
-void stop_reset(struct stop *s); /* for another text */
 
 /*
  * Appends to *out the text that is certainly not part of a stop string. True when a stop string is
@@ -24,5 +23,5 @@ void stop_reset(struct stop *s); /* for another text */
 bool stop_push(struct stop *s, const char *text, size_t n, struct buf *out);
 /* The end of the text: what was held back goes out, unless a stop string was found. */
 void stop_flush(struct stop *s, struct buf *out);
-/* Index of the string found, -1: none yet. */
+/* For tests: index of the string found, -1: none yet. */
 int stop_found(const struct stop *s);

@@ -132,13 +132,14 @@ bool tokenizer_adds_space_prefix(const struct tokenizer *t);
  * control and unknown tokens their name. An id outside the vocabulary gives an empty span.
  */
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id);
-/* TOKEN_UNUSED for an id outside the vocabulary. */
+/* For tests; TOKEN_UNUSED for an id outside the vocabulary. */
 enum token_type tokenizer_type(const struct tokenizer *t, int32_t id);
 /* True for tokens that are not text of an answer: control and unknown (and ids out of range). */
 bool tokenizer_is_control(const struct tokenizer *t, int32_t id);
 /* -1 when the vocabulary has none. */
 int32_t tokenizer_role_id(const struct tokenizer *t, enum token_role role);
-/* The token whose text is exactly this ("<think>", "<|im_start|>"), of whatever type; -1: none. */
+/* For tests: the token whose text is exactly this ("<think>", "<|im_start|>"), of whatever type;
+ * -1: none. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t n_bytes);
 
 /* End-of-generation tokens: eos, eot, eom, fim pad/rep/sep, spec.end_ids and control tokens of

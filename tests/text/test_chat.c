@@ -338,8 +338,6 @@ static void test_tools_take_the_tool_use_template(void **state) {
     const struct chat_source sources[] = {
         {"rag", "rag", 3}, {"tool_use", "tool", 4}, {"default", "plain", 5}};
     TEST_OK(chat_open(sources, 3, NULL, NULL, &chat));
-    assert_string_equal(chat_template_name(chat, false), "default");
-    assert_string_equal(chat_template_name(chat, true), "tool_use");
     json_t *tools = parse("[{}]");
     struct chat_options options = {.tools = tools};
     expect(chat, "[]", NULL, "plain");
@@ -347,7 +345,7 @@ static void test_tools_take_the_tool_use_template(void **state) {
     json_decref(tools);
     chat_close(chat);
     TEST_OK(chat_open(sources, 2, NULL, NULL, &chat));
-    assert_string_equal(chat_template_name(chat, false), "rag");
+    expect(chat, "[]", NULL, "rag");
     chat_close(chat);
 }
 
@@ -376,7 +374,6 @@ static void test_without_a_template_chatml_is_used_and_told(void **state) {
     TEST_OK(chat_open(&blank, 1, "<s>", "</s>", &chat));
     log_set(NULL, NULL, LOG_WARN);
     assert_non_null(strstr(buf_str(&log), "no chat template"));
-    assert_string_equal(chat_template_name(chat, true), "built-in");
     expect(chat,
            "[{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": \"u\"}]",
            NULL,
@@ -398,28 +395,6 @@ static void test_a_wrong_template_is_named_with_its_line(void **state) {
     chat_close(NULL);
 }
 
-static void test_text_that_begins_with_bos_is_told(void **state) {
-    (void)state;
-    struct chat *with = open_text("{{ bos_token }}x", "<s>"), *without = open_text("x", "<s>");
-    struct chat *no_bos = open_text("x", NULL), *two = open_text("[gMASK]<sop>x", "<sop>");
-    struct buf out = {0};
-    TEST_OK(render(with, "[]", NULL, &out));
-    assert_true(chat_begins_with_bos(with, out.data, out.len));
-    buf_clear(&out);
-    TEST_OK(render(without, "[]", NULL, &out));
-    assert_false(chat_begins_with_bos(without, out.data, out.len));
-    assert_false(chat_begins_with_bos(without, "<s", 2));
-    assert_false(chat_begins_with_bos(no_bos, out.data, out.len));
-    buf_clear(&out);
-    TEST_OK(render(two, "[]", NULL, &out));
-    assert_false(chat_begins_with_bos(two, out.data, out.len));
-    buf_free(&out);
-    chat_close(with);
-    chat_close(without);
-    chat_close(no_bos);
-    chat_close(two);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_families_render_openai_messages_as_the_oracle),
@@ -439,7 +414,6 @@ int main(void) {
         cmocka_unit_test(test_tools_take_the_tool_use_template),
         cmocka_unit_test(test_without_a_template_chatml_is_used_and_told),
         cmocka_unit_test(test_a_wrong_template_is_named_with_its_line),
-        cmocka_unit_test(test_text_that_begins_with_bos_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,10 +46,9 @@ static void the_text_before_the_first_stop_string_comes_out(void **state) {
         size_t n = 0, len = strlen(c->text);
         while (n < MAX_STOPS && c->stops[n])
             n++;
-        struct stop *s = open_stops(c->stops, n);
         for (size_t portion = 1; portion <= len + 1; portion++) {
+            struct stop *s = open_stops(c->stops, n);
             struct buf out = {0};
-            stop_reset(s);
             for (size_t at = 0; at < len; at += portion) {
                 stop_push(s, c->text + at, min_size(portion, len - at), &out);
             }
@@ -57,8 +56,8 @@ static void the_text_before_the_first_stop_string_comes_out(void **state) {
             assert_string_equal(buf_str(&out), c->want);
             assert_int_equal(stop_found(s), c->found);
             buf_free(&out);
+            stop_close(s);
         }
-        stop_close(s);
     }
 }
 
@@ -72,10 +71,6 @@ static void nothing_comes_after_a_stop_string(void **state) {
     assert_true(stop_push(s, "more", 4, &out));
     stop_flush(s, &out);
     assert_string_equal(buf_str(&out), "x");
-    stop_reset(s);
-    assert_int_equal(stop_found(s), -1);
-    assert_false(stop_push(s, "b", 1, &out));
-    assert_string_equal(buf_str(&out), "xb");
     buf_free(&out);
     stop_close(s);
     stop_close(NULL);
