@@ -115,6 +115,7 @@ static ats_status bind_params(struct render *r, const struct params *params,
     *n_used = 0;
     for (int i = 0; i < params->n; i++) {
         const struct symbol *s = &r->t->symbols[params->syms[i]];
+        TRY(charge(r, (size_t)args->n_keywords));
         const struct named_value *k = find_keyword(args, s);
         int i_default = i - (params->n - params->n_defaults);
         struct value v;
@@ -176,6 +177,7 @@ static ats_status bind_kwargs(struct render *r, const struct params *params,
     if (!params->takes_kwargs && args->n_keywords <= n_used) return ATS_OK;
     for (int i = 0; i < args->n_keywords; i++) {
         const struct named_value *other = &args->keywords[i];
+        TRY(charge(r, (size_t)params->n));
         if (other == k || is_param(r, params, other)) continue;
         if (!params->takes_kwargs)
             return fail(ATS_BAD_INPUT, "takes no keyword argument '%.*s'",

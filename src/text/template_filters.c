@@ -191,6 +191,7 @@ static ats_status f_truncate(struct render *r, struct value in, const struct arg
     arg_bool(slots[1], &kill_words);
     TRY(arg_string(slots[2], "end", &end));
     TRY(arg_int(slots[3], "leeway", &leeway));
+    TRY(charge_scan(r, end.n));
     if (is_string(in)) TRY(charge_scan(r, in.n));
     int64_t n = length(in);
     if (n < 0) return fail(ATS_BAD_INPUT, "object of type '%s' has no len()", type_name(in));
@@ -285,7 +286,7 @@ static ats_status f_int(struct render *r, struct value in, const struct args *ar
     char text[400];
     size_t n;
     double f;
-    TRY(charge(r, 0));
+    TRY(charge(r, is_string(in) ? in.n : 0));
     TRY(take_args(args, "default base", 2, slots));
     TRY(arg_int(slots[1], "base", &base));
     if (base < 2 || base > 36) return fail(ATS_BAD_INPUT, "base out of range");
@@ -306,7 +307,7 @@ static ats_status f_float(struct render *r, struct value in, const struct args *
     char text[400];
     size_t n;
     double f = 0.0;
-    TRY(charge(r, 0));
+    TRY(charge(r, is_string(in) ? in.n : 0));
     TRY(take_args(args, "default", 1, &slot));
     if (in.kind == V_UNDEFINED) return fail_undefined(in);
     bool ok = is_number(in);
@@ -352,7 +353,7 @@ static ats_status f_round(struct render *r, struct value in, const struct args *
                           struct value *out) {
     struct value slots[2], method = value_string("common", 6);
     int64_t precision = 0;
-    TRY(charge(r, 0));
+    TRY(charge_float(r));
     TRY(take_args(args, "precision method", 2, slots));
     TRY(arg_int(slots[0], "precision", &precision));
     TRY(arg_string(slots[1], "method", &method));
@@ -425,6 +426,7 @@ static ats_status f_striptags(struct render *r, struct value in, const struct ar
                               struct value *out) {
     TRY(no_args(args));
     TRY(text_of(r, in, &in));
+    TRY(charge(r, in.n));
     struct buf *b = scratch_begin(r);
     bool blank = false, open = true; /* open: a '>' may still follow */
     for (size_t i = 0; i < in.n;) {

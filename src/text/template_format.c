@@ -116,6 +116,7 @@ static void float_text(const struct spec *spec, char type, double f, char out[MA
 static ats_status put_float_field(struct render *r, struct buf *b, const struct spec *spec,
                                   double f) {
     char digits[MAX_NUMBER_TEXT];
+    TRY(charge_float(r));
     if (spec->type == 0 && spec->precision < 0) {
         char shortest[32];
         format_float(fabs(f), shortest);
@@ -286,6 +287,7 @@ static ats_status percent_field(struct render *r, struct buf *b, struct percent 
 ats_status format_percent(struct render *r, struct value format, struct value args,
                           struct value *out) {
     struct percent p = {.args = args, .single = args.kind != V_TUPLE};
+    TRY(charge(r, format.n));
     struct buf *b = scratch_begin(r);
     for (size_t i = 0; i < format.n;) {
         const char *found = memchr(format.s + i, '%', format.n - i);
@@ -472,6 +474,7 @@ ats_status format_braces(struct render *r, struct value format, const struct arg
     const char *s = format.s;
     size_t n = format.n;
     int64_t next = 0; /* automatic number; -1: numbered by hand */
+    TRY(charge(r, n));
     struct buf *b = scratch_begin(r);
     for (size_t i = 0; i < n;) {
         char c = s[i];

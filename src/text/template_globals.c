@@ -143,6 +143,7 @@ static ats_status global_strftime(struct render *r, const struct args *args, str
     TRY(take_args(args, "format", 1, &format));
     if (!is_string(format)) return fail(ATS_BAD_INPUT, "needs a format string");
     if (format.n > MAX_TIME_FORMAT) return fail(ATS_BAD_INPUT, "the format is too long");
+    TRY(charge(r, (size_t)format.n * 16)); /* of two bytes it may make a whole date */
     locale_t locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!locale) return fail(ATS_FAILED, "no C locale");
     char *text = xmalloc(MAX_TIME_TEXT), *wanted = without_zone(format.s, format.n);

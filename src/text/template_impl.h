@@ -259,6 +259,10 @@ static inline MUST_CHECK ats_status charge_scan(struct render *r, size_t n_bytes
 static inline MUST_CHECK ats_status charge_copy(struct render *r, size_t n_bytes) {
     return charge(r, n_bytes / 16);
 }
+/* To write a number with a fraction takes microseconds: hundreds of digits, or many tries. */
+static inline MUST_CHECK ats_status charge_float(struct render *r) {
+    return charge(r, 1024);
+}
 /* Around every recursion; leave only after success (a failure ends the render). */
 MUST_CHECK ats_status enter(struct render *r);
 static inline void leave(struct render *r) {
@@ -360,6 +364,9 @@ MUST_CHECK ats_status text_pad(struct render *r, struct value s, int64_t width, 
 MUST_CHECK ats_status text_join(struct render *r, struct value sep, struct value items, bool strict,
                                 struct value *out);
 bool text_is_lower(struct value s, bool upper);
+/* First place of `what` in s[from..), NULL if there is none. Charged by the bytes looked at. */
+MUST_CHECK ats_status text_find(struct render *r, struct value s, size_t from, struct value what,
+                                const char **out);
 MUST_CHECK ats_status text_escape(struct render *r, struct value s, struct value *out);
 /* Python's '%' of a string; args a tuple, a dict, or one value */
 MUST_CHECK ats_status format_percent(struct render *r, struct value format, struct value args,

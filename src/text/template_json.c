@@ -135,6 +135,7 @@ static ats_status dump_string(struct dump *d, struct value v) {
 
 static ats_status dump_float(struct dump *d, double f) {
     char text[32];
+    TRY(charge_float(d->r));
     format_float(f, text);
     if (isnan(f)) strcpy(text, "NaN");
     if (isinf(f)) strcpy(text, f > 0 ? "Infinity" : "-Infinity");

@@ -147,6 +147,7 @@ static ats_status repr_int(struct render *r, struct buf *b, struct value v) {
 }
 static ats_status repr_float(struct render *r, struct buf *b, struct value v) {
     char text[32];
+    TRY(charge_float(r));
     format_float(v.f, text);
     return put_text(r, b, text);
 }

@@ -11,10 +11,16 @@ static ats_status no_args(const struct args *args) {
 
 /* ---- attribute paths: "a.b.0" ---- */
 
+static bool is_digits(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (s[i] < '0' || s[i] > '9') return false;
+    return n > 0;
+}
+
 static ats_status follow_part(struct render *r, struct value v, const char *part, size_t n,
                               struct value fallback, struct value *out) {
     int64_t index;
-    bool digits = n > 0 && strspn(part, "0123456789") >= n && parse_integer(part, n, 10, &index);
+    bool digits = is_digits(part, n) && parse_integer(part, n, 10, &index);
     TRY(get_item(r, v, digits ? value_int(index) : value_string(part, n), out));
     if (out->kind == V_UNDEFINED && !is_absent(fallback) && fallback.kind != V_NONE)
         *out = fallback;
@@ -34,6 +40,7 @@ static ats_status follow(struct render *r, struct value v, struct value path, st
     if (is_absent(path) || path.kind == V_NONE) return ATS_OK;
     if (!is_string(path))
         return fail(ATS_BAD_INPUT, "attribute must be a string, not '%s'", type_name(path));
+    TRY(charge(r, path.n));
     for (size_t i = 0; i <= path.n;) {
         const char *dot = memchr(path.s + i, '.', path.n - i);
         size_t n = dot ? (size_t)(dot - path.s) - i : path.n - i;

@@ -153,15 +153,12 @@ static ats_status find_last(struct render *r, const char *s, size_t n, struct va
     return ATS_OK;
 }
 
-static const char *find_first(const char *s, size_t n, struct value what) {
-    return memmem(s, n, what.s, what.n);
-}
-
 static ats_status split_by(struct render *r, struct value s, struct value sep, int64_t max,
                            struct list *list) {
     size_t i = 0;
     for (; max != 0; max--) {
-        const char *found = memmem(s.s + i, s.n - i, sep.s, sep.n);
+        const char *found;
+        TRY(text_find(r, s, i, sep, &found));
         if (!found) break;
         size_t at = (size_t)(found - s.s);
         TRY(list_add(r, list, part(s, i, at)));
@@ -252,7 +249,7 @@ static ats_status partition(struct render *r, struct value s, const struct args 
     if (right)
         TRY(find_last(r, s.s, s.n, sep, &found));
     else
-        found = find_first(s.s, s.n, sep);
+        TRY(text_find(r, s, 0, sep, &found));
     size_t at = found ? (size_t)(found - s.s) : right ? 0 : s.n;
     sep.tag = s.tag;
     TRY(list_new(r, 3, &list));
@@ -309,7 +306,7 @@ static ats_status find(struct render *r, struct value s, const struct args *args
     if (!empty && right)
         TRY(find_last(r, s.s, s.n, what, &found));
     else if (!empty)
-        found = find_first(s.s, s.n, what);
+        TRY(text_find(r, s, 0, what, &found));
     if (!found && must) return fail(ATS_BAD_INPUT, "substring not found");
     *out = value_int(found ? start + (int64_t)text_length(s.s, (size_t)(found - s.s)) : -1);
     return ATS_OK;
@@ -343,7 +340,8 @@ static ats_status m_count(struct render *r, struct value s, const struct args *a
     TRY(charge_scan(r, s.n));
     if (!empty && what.n == 0) count = (int64_t)text_length(s.s, s.n) + 1;
     for (size_t i = 0; !empty && what.n > 0; count++) {
-        const char *found = memmem(s.s + i, s.n - i, what.s, what.n);
+        const char *found;
+        TRY(text_find(r, s, i, what, &found));
         if (!found) break;
         i = (size_t)(found - s.s) + what.n;
     }

@@ -98,17 +98,43 @@ ats_status text_strip(struct render *r, struct value s, struct value chars, int 
     return ATS_OK;
 }
 
+/* A place where it may begin costs about as much as reading so many bytes. */
+enum { BYTES_A_PLACE = 16, BYTES_A_CHARGE = 1 << 16 };
+
+/* Not memmem, which does not tell how much it has compared: some texts take it the length of what
+ * is looked for at each of their places. */
+ats_status text_find(struct render *r, struct value s, size_t from, struct value what,
+                     const char **out) {
+    size_t n_seen = 0;
+    *out = what.n == 0 ? s.s + from : NULL;
+    for (size_t i = from; !*out && what.n <= s.n - i;) {
+        size_t n_places = s.n - i - what.n + 1;
+        const char *at = memchr(s.s + i, what.s[0], n_places);
+        n_seen += (at ? (size_t)(at - s.s) - i : n_places) + BYTES_A_PLACE;
+        if (!at) break;
+        if (at[what.n - 1] == what.s[what.n - 1]) {
+            n_seen += what.n / 4; /* as charge_copy counts it */
+            if (memcmp(at, what.s, what.n) == 0) *out = at;
+        }
+        i = (size_t)(at - s.s) + 1;
+        if (n_seen < BYTES_A_CHARGE) continue;
+        TRY(charge_scan(r, n_seen));
+        n_seen = 0;
+    }
+    return charge_scan(r, n_seen);
+}
+
 ats_status text_replace(struct render *r, struct value s, struct value from, struct value to,
                         int64_t count, struct value *out) {
     struct buf *b = scratch_begin(r);
     size_t i = 0;
-    TRY(charge_scan(r, s.n));
     while (count != 0 && i <= s.n) {
         size_t at;
         if (from.n == 0) { /* before each character, and at the end */
             at = i;
         } else {
-            const char *found = memmem(s.s + i, s.n - i, from.s, from.n);
+            const char *found;
+            TRY(text_find(r, s, i, from, &found));
             if (!found) break;
             at = (size_t)(found - s.s);
         }

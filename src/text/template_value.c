@@ -376,8 +376,10 @@ ats_status contains(struct render *r, struct value container, struct value item,
         if (!is_string(item))
             return fail(ATS_BAD_INPUT, "'in' of a str needs a str on its left, not '%s'",
                         type_name(item));
-        *out = item.n == 0 || memmem(container.s, container.n, item.s, item.n);
-        return charge_scan(r, container.n);
+        const char *found;
+        TRY(text_find(r, container, 0, item, &found));
+        *out = found != NULL;
+        return ATS_OK;
     }
     if (container.kind == V_DICT || (container.kind == V_VIEW && container.tag == VIEW_KEYS)) {
         struct value *found;
