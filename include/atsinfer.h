@@ -290,7 +290,9 @@ ATS_API void ats_engine_measure(ats_engine *engine, bool on);
 ATS_API void ats_engine_metrics(const ats_engine *engine, bool decode, ats_metrics *out);
 
 /* Asked between rounds (and between chunks of a long prompt): true stops with ATS_CANCELLED; what
- * was evaluated so far stays in the sessions. May be called from ats_eval and ats_generate only. */
+ * was evaluated so far stays in the sessions. Called from ats_eval and ats_generate, and, while a
+ * long text is tokenized or a template takes long, from ats_tokenize, ats_tokenize_chat and
+ * ats_chat_render. */
 typedef bool ats_cancel_fn(void *user);
 ATS_API void ats_engine_set_cancel(ats_engine *engine, ats_cancel_fn *fn, void *user);
 

@@ -48,10 +48,14 @@ static void add_piece(struct buf *out, const char *s, size_t n) {
     }
 }
 
+static int tell_interrupt(struct app *app) {
+    return app_fail(app, fail(ATS_CANCELLED, "interrupted"));
+}
+
 static int print_tokens_json(struct app *app, const ats_engine *engine, const int32_t *ids,
                              size_t n_ids) {
     json_t *o = app_json(app), *list = json_array(), *pieces = json_array();
-    for (size_t i = 0; i < n_ids; i++) {
+    for (size_t i = 0; i < n_ids && !interrupt_pending(); i++) {
         size_t n = 0;
         const char *piece = ats_token_text(engine, ids[i], &n);
         json_array_append_new(list, json_integer(ids[i]));
@@ -60,7 +64,9 @@ static int print_tokens_json(struct app *app, const ats_engine *engine, const in
     json_object_set_new(o, "n_tokens", json_integer((json_int_t)n_ids));
     json_object_set_new(o, "tokens", list);
     json_object_set_new(o, "pieces", pieces);
-    return app_print_json(app, o);
+    if (!interrupt_pending()) return app_print_json(app, o);
+    json_decref(o);
+    return tell_interrupt(app);
 }
 
 static int print_tokens(struct app *app, const ats_engine *engine, const int32_t *ids,
@@ -69,7 +75,7 @@ static int print_tokens(struct app *app, const ats_engine *engine, const int32_t
     if (app->json) return print_tokens_json(app, engine, ids, n_ids);
     bool table = flag_on(f, FLAG_TOK_PIECES) || (app->term.out_tty && !flag_on(f, FLAG_TOK_IDS));
     struct buf out = {0};
-    for (size_t i = 0; i < n_ids; i++) {
+    for (size_t i = 0; i < n_ids && !interrupt_pending(); i++) {
         if (!table) {
             buf_printf(&out, "%s%d", i ? " " : "", ids[i]);
             continue;
@@ -81,9 +87,9 @@ static int print_tokens(struct app *app, const ats_engine *engine, const int32_t
         buf_add_char(&out, '\n');
     }
     if (!table) buf_add_char(&out, '\n');
-    int code = app_print(app, buf_str(&out), out.len);
+    int code = interrupt_pending() ? tell_interrupt(app) : app_print(app, buf_str(&out), out.len);
     buf_free(&out);
-    if (table) app_note(app, "%zu tokens", n_ids);
+    if (table && code == EXIT_OK) app_note(app, "%zu tokens", n_ids);
     return code;
 }
 

@@ -20,7 +20,8 @@ ats_status ats_tokenize(const ats_engine *e, const char *text, size_t n_bytes, u
     if (flags & ATS_TOKENIZE_PARSE_SPECIAL) encode |= ENCODE_PARSE_SPECIAL;
     *ids = NULL;
     *n_ids = 0;
-    ats_status status = tokenizer_encode(e->tokenizer, text, n_bytes, encode, &list);
+    ats_status status = tokenizer_encode_until(e->tokenizer, text, n_bytes, encode, e->cancel,
+                                               e->cancel_user, &list);
     if (status != ATS_OK) {
         token_list_free(&list);
         return status;
@@ -64,7 +65,9 @@ static ats_status render(const ats_engine *e, const json_t *messages, const json
     struct chat_options options = {.add_generation_prompt = add_generation_prompt,
                                    .tools = json_object_get(extra, "tools"),
                                    .extra = extra,
-                                   .now = &now};
+                                   .now = &now,
+                                   .cancel = e->cancel,
+                                   .cancel_user = e->cancel_user};
     return chat_render(e->chat, messages, &options, out);
 }
 
@@ -95,8 +98,8 @@ ats_status ats_tokenize_chat(const ats_engine *e, const char *text, int32_t **id
     struct token_list list = {0};
     *ids = NULL;
     *n_ids = 0;
-    ats_status status =
-        tokenizer_encode(e->tokenizer, text, strlen(text), ENCODE_PARSE_SPECIAL, &list);
+    ats_status status = tokenizer_encode_until(
+        e->tokenizer, text, strlen(text), ENCODE_PARSE_SPECIAL, e->cancel, e->cancel_user, &list);
     if (status != ATS_OK) {
         token_list_free(&list);
         return status;

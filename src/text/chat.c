@@ -356,7 +356,9 @@ static ats_status render_form(const struct chat *chat, const struct chat_templat
                               const json_t *messages, const struct chat_options *options,
                               enum call_form form, struct shaped *shaped, struct buf *out) {
     struct template_options limits = {.now = options->now,
-                                      .max_output_bytes = options->max_output_bytes};
+                                      .max_output_bytes = options->max_output_bytes,
+                                      .cancel = options->cancel,
+                                      .cancel_user = options->cancel_user};
     json_t *context = context_new(chat, options, shape_messages(messages, t, form, shaped));
     ats_status status = template_render(t->t, context, &limits, out);
     json_decref(context);
@@ -373,15 +375,17 @@ ats_status chat_render(const struct chat *chat, const json_t *messages,
     const struct chat_template *t = pick(chat, given_tools(options) != NULL);
     struct shaped shaped;
     ats_status status = render_form(chat, t, messages, options, CALLS_AS_OBJECTS, &shaped, out);
-    if (status == ATS_OK || !shaped.has_calls) return status;
+    if (status == ATS_OK || status == ATS_CANCELLED || !shaped.has_calls) return status;
     char *first_error = xstrdup(error_text());
     size_t i_unfinished = shaped.i_unfinished;
     bool unfinished = shaped.unfinished;
-    for (int form = CALLS_NO_NULL; form < N_CALL_FORMS && status != ATS_OK; form++)
+    for (int form = CALLS_NO_NULL; form < N_CALL_FORMS; form++) {
         status = render_form(chat, t, messages, options, (enum call_form)form, &shaped, out);
+        if (status == ATS_OK || status == ATS_CANCELLED) break;
+    }
     if (status == ATS_OK) {
         error_clear();
-    } else {
+    } else if (status != ATS_CANCELLED) {
         error_set_text(first_error);
         if (unfinished)
             status =

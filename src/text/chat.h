@@ -39,6 +39,8 @@ struct chat_options {
     /* Wall clock of strftime_now, all fields set; NULL: the template sees no such function. */
     const struct tm *now;
     size_t max_output_bytes; /* 0: the default of template.h */
+    ats_cancel_fn *cancel;   /* as in template.h */
+    void *cancel_user;
 };
 
 /*

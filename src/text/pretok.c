@@ -390,7 +390,12 @@ static match_fn *const STAGES[N_PRETOK_KINDS][6] = {
     [PRETOK_DEFAULT] = {match_default_punct, match_gpt2, match_numbers, match_3_digits},
 };
 
-/* Cuts each piece into its matches and what lies between them; returns the number of pieces. */
+static bool stops(const struct pretok *p, size_t n_chars) {
+    return p->asker && asker_stops(p->asker, n_chars);
+}
+
+/* Cuts each piece into its matches and what lies between them; returns the number of pieces, 0 if
+ * it was stopped. */
 static size_t split_pieces(const struct pretok *p, match_fn *match, const uint32_t *in, size_t n_in,
                            uint32_t *out) {
     size_t n_out = 0, at = 0;
@@ -398,6 +403,7 @@ static size_t split_pieces(const struct pretok *p, match_fn *match, const uint32
         size_t gap = at, end = in[i];
         while (at < end) {
             size_t e = match(p, at, end);
+            if (stops(p, e - at + 1)) return 0;
             if (e == at) {
                 at++;
                 continue;
@@ -431,13 +437,14 @@ void pretok_split(struct pretok *p, enum pretok_kind kind, const char *text, siz
     if (n_chars == 0) return;
     reserve(p, n_chars + 1);
     size_t at = 0;
-    for (p->n_chars = 0; at < n; p->n_chars++) {
+    for (p->n_chars = 0; at < n && !stops(p, 1); p->n_chars++) {
         p->offset[p->n_chars] = (uint32_t)at;
         int len = utf8_decode(text + at, n - at, &p->cp[p->n_chars]);
         REQUIRE(len > 0);
         p->class[p->n_chars] = class_of(p->cp[p->n_chars]);
         at += (size_t)len;
     }
+    if (at < n) return;
     p->offset[p->n_chars] = (uint32_t)n;
     uint32_t *now = p->pieces[0], *next = p->pieces[1];
     now[0] = (uint32_t)p->n_chars;

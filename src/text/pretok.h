@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "base/base.h"
+#include "text/asker.h"
 
 enum pretok_kind {
     PRETOK_GPT2,
@@ -37,6 +37,7 @@ const struct pretok_rule *pretok_find(const char *name);
 
 /* Work space and result; a zeroed one is empty. Used again from call to call. */
 struct pretok {
+    struct asker *asker; /* borrowed, may be NULL; once it has stopped there are no words */
     uint32_t *ends; /* (n_words) where each word ends, in bytes; the last is the text's length */
     size_t n_words;
     /* the text, character by character: code point, class bits, offset in bytes; (n_chars) */

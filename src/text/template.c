@@ -9,7 +9,8 @@ enum {
     DEFAULT_STEPS = 10 * 1000 * 1000,
     DEFAULT_OUTPUT_BYTES = 16 << 20,
     DEFAULT_MEMORY_BYTES = 256 << 20,
-    CHARGE_UNIT = 16, /* items or bytes of a long value that count as one step */
+    STEPS_A_QUESTION = 1 << 14, /* some milliseconds */
+    CHARGE_UNIT = 16,           /* items or bytes of a long value that count as one step */
 };
 
 /* ---- symbols ---- */
@@ -83,11 +84,18 @@ void template_close(struct template *t) {
 
 /* ---- limits ---- */
 
+static void ask_later(struct render *r) {
+    r->ask_at = r->steps_left > STEPS_A_QUESTION ? r->steps_left - STEPS_A_QUESTION : 0;
+}
+
 ats_status charge(struct render *r, size_t n) {
     uint64_t steps = 1 + n / CHARGE_UNIT;
     if (steps > r->steps_left) return fail(ATS_BAD_INPUT, "limit reached: too many steps");
     r->steps_left -= steps;
-    return ATS_OK;
+    if (LIKELY(r->steps_left > r->ask_at)) return ATS_OK;
+    ask_later(r);
+    bool stop = r->cancel && r->cancel(r->cancel_user);
+    return stop ? fail(ATS_CANCELLED, "cancelled") : ATS_OK;
 }
 
 ats_status enter(struct render *r) {
@@ -198,12 +206,15 @@ ats_status template_render(const struct template *t, const json_t *context,
         .t = t,
         .now = options->now,
         .immutable = options->immutable,
+        .cancel = options->cancel,
+        .cancel_user = options->cancel_user,
         .steps_left = options->max_steps ? options->max_steps : DEFAULT_STEPS,
         /* lengths of strings are kept in 32 bits */
         .max_output_bytes = min_size(output, 1u << 30),
         .max_memory_bytes = min_size(memory, 1u << 31),
         .out = &text,
     };
+    ask_later(&r);
     ats_status status = render_all(&r, context);
     if (status == ATS_OK) buf_add(out, buf_str(&text), text.len);
     buf_free(&text);

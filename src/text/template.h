@@ -36,6 +36,9 @@ struct template_options {
     /* Lists and dicts cannot be changed by methods (append, pop, update...), as in HF's sandbox.
      * Off by default: public templates use append and pop. */
     bool immutable;
+    /* Asked now and then, if it takes long (may be NULL): true ends it with ATS_CANCELLED. */
+    ats_cancel_fn *cancel;
+    void *cancel_user;
 };
 
 /*

@@ -238,6 +238,9 @@ struct render {
     const struct tm *now;
     bool immutable;
     uint64_t steps_left;
+    uint64_t ask_at; /* that many left: cancel is asked again */
+    ats_cancel_fn *cancel;
+    void *cancel_user;
     size_t max_output_bytes, max_memory_bytes;
     struct arena arena;
     int depth;

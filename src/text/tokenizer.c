@@ -257,7 +257,7 @@ static bool can_normalise(const char *text, size_t n) {
 }
 
 /* Text between special tokens. */
-static ats_status encode_fragment(struct encoder *e, const char *text, size_t n, bool prefix) {
+static ats_status encode_normal(struct encoder *e, const char *text, size_t n, bool prefix) {
     if (!e->t->nfc || n == 0 || !can_normalise(text, n)) {
         encode_plain(e, text, n, prefix);
         return ATS_OK;
@@ -269,6 +269,12 @@ static ats_status encode_fragment(struct encoder *e, const char *text, size_t n,
     encode_plain(e, (const char *)nfc, (size_t)len, prefix);
     free(nfc);
     return ATS_OK;
+}
+
+/* The same, unless it is to stop. */
+static ats_status encode_fragment(struct encoder *e, const char *text, size_t n, bool prefix) {
+    if (!asker_stops(&e->asker, 1)) TRY(encode_normal(e, text, n, prefix));
+    return e->asker.stopped ? fail(ATS_CANCELLED, "tokenizing was cancelled") : ATS_OK;
 }
 
 static bool strips_after(const struct tokenizer *t, int32_t id) {
@@ -321,10 +327,17 @@ static ats_status encode_text(struct encoder *e, const char *text, size_t n, boo
 
 ats_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes,
                             unsigned flags, struct token_list *out) {
+    return tokenizer_encode_until(t, text, n_bytes, flags, NULL, NULL, out);
+}
+
+ats_status tokenizer_encode_until(const struct tokenizer *t, const char *text, size_t n_bytes,
+                                  unsigned flags, ats_cancel_fn *cancel, void *cancel_user,
+                                  struct token_list *out) {
     if (n_bytes >= MAX_TEXT_BYTES) {
         return fail(ATS_BAD_INPUT, "a text of %zu bytes is too long to tokenize", n_bytes);
     }
-    struct encoder e = {.t = t, .out = out};
+    struct encoder e = {.t = t, .out = out, .asker = {.cancel = cancel, .user = cancel_user}};
+    e.pretok.asker = &e.asker;
     struct buf replaced = {0};
     size_t n_before = out->n;
     if (!utf8_valid(text, n_bytes)) {

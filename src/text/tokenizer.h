@@ -119,6 +119,11 @@ enum encode_flags {
  */
 MUST_CHECK ats_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes,
                                        unsigned flags, struct token_list *out);
+/* The same. cancel (may be NULL) is asked now and then, if the text is long: true ends it with
+ * ATS_CANCELLED. */
+MUST_CHECK ats_status tokenizer_encode_until(const struct tokenizer *t, const char *text,
+                                             size_t n_bytes, unsigned flags, ats_cancel_fn *cancel,
+                                             void *cancel_user, struct token_list *out);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t);
 enum tokenizer_model tokenizer_kind(const struct tokenizer *t);

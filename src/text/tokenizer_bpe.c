@@ -105,6 +105,7 @@ ats_status bpe_open_merges(const struct tokenizer_spec *spec, struct tokenizer *
 static void look_up(struct encoder *e, uint32_t i, size_t n) {
     struct symbols *s = &e->symbols;
     s->priority[i] = NO_MERGE;
+    if (asker_stops(&e->asker, 1)) return;
     if (s->next[i] >= n || s->id[i] < 0 || s->id[s->next[i]] < 0) return;
     const struct bpe_merge *m =
         find_merge(e->t->merges, e->t->merge_mask, s->id[i], s->id[s->next[i]]);
@@ -135,14 +136,14 @@ static void encode_word(struct encoder *e, const char *word, size_t n) {
     }
     struct symbols *s = &e->symbols;
     symbols_reserve(s, n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && !asker_stops(&e->asker, 1); i++) {
         s->id[i] = t->vocab.byte_ids[(unsigned char)word[i]];
         s->next[i] = (uint32_t)i + 1;
         s->prev[i] = (uint32_t)i - 1; /* UINT32_MAX for the first */
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !e->asker.stopped; i++)
         look_up(e, (uint32_t)i, n);
-    while (e->heap.n > 0) {
+    while (e->heap.n > 0 && !asker_stops(&e->asker, 1)) {
         uint64_t best = heap_pop(&e->heap);
         uint32_t i = (uint32_t)best;
         /* an entry that no longer holds differs in priority; one that agrees is as good as new */
@@ -152,14 +153,14 @@ static void encode_word(struct encoder *e, const char *word, size_t n) {
         look_up(e, i, n);
         if (s->prev[i] != UINT32_MAX) look_up(e, s->prev[i], n);
     }
-    for (size_t i = 0; i < n; i = s->next[i])
+    for (size_t i = 0; i < n && !e->asker.stopped; i = s->next[i])
         emit(e, s->id[i]);
 }
 
 void bpe_encode(struct encoder *e, const char *text, size_t n) {
     pretok_split(&e->pretok, e->t->pretok->kind, text, n);
     size_t at = 0;
-    for (size_t i = 0; i < e->pretok.n_words; i++) {
+    for (size_t i = 0; i < e->pretok.n_words && !asker_stops(&e->asker, 1); i++) {
         encode_word(e, text + at, e->pretok.ends[i] - at);
         at = e->pretok.ends[i];
     }

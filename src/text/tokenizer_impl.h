@@ -64,17 +64,18 @@ void symbols_reserve(struct symbols *s, size_t n);
 /* Makes one of symbol i and the next one (which there is); leaves the priorities to the caller. */
 void symbols_join(struct symbols *s, uint32_t i, size_t n);
 
-/* Memory of one tokenizer_encode call. */
+/* One tokenizer_encode call and its memory. */
 struct encoder {
     const struct tokenizer *t;
     struct token_list *out;
+    struct asker asker; /* once it has stopped: what is in out will not be used */
     struct pretok pretok;
     struct symbols symbols;
     struct heap heap;
     struct buf text; /* SPM: the fragment with its prefix */
 };
 
-/* Appends the ids of valid UTF-8 without special tokens. */
+/* Appends the ids of valid UTF-8 without special tokens; stops where the asker does. */
 void bpe_encode(struct encoder *e, const char *text, size_t n);
 void spm_encode(struct encoder *e, const char *text, size_t n, bool prefix);
 

@@ -22,7 +22,7 @@ static void look_up(struct encoder *e, uint32_t i, size_t n) {
     struct symbols *s = &e->symbols;
     const struct vocab *v = &e->t->vocab;
     s->priority[i] = NO_MERGE;
-    if (s->next[i] >= n) return;
+    if (asker_stops(&e->asker, 1) || s->next[i] >= n) return;
     uint32_t start = symbol_start(s, i);
     int32_t id = vocab_find(v, e->text.data + start, s->end[s->next[i]] - start);
     if (id < 0) return;
@@ -71,7 +71,7 @@ void spm_encode(struct encoder *e, const char *text, size_t n_bytes, bool prefix
     prepare(e, text, n_bytes, prefix);
     size_t n = 0;
     symbols_reserve(s, e->text.len + 1);
-    for (size_t at = 0; at < e->text.len; n++) {
+    for (size_t at = 0; at < e->text.len && !asker_stops(&e->asker, 1); n++) {
         uint32_t cp;
         int len = utf8_decode(e->text.data + at, e->text.len - at, &cp);
         REQUIRE(len > 0);
@@ -81,9 +81,9 @@ void spm_encode(struct encoder *e, const char *text, size_t n_bytes, bool prefix
         s->next[n] = (uint32_t)n + 1;
         s->prev[n] = (uint32_t)n - 1; /* UINT32_MAX for the first */
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && !e->asker.stopped; i++)
         look_up(e, (uint32_t)i, n);
-    while (e->heap.n > 0) {
+    while (e->heap.n > 0 && !asker_stops(&e->asker, 1)) {
         uint64_t best = heap_pop(&e->heap);
         uint32_t i = (uint32_t)best;
         /* an entry that no longer holds differs in priority; one that agrees is as good as new */
@@ -94,7 +94,7 @@ void spm_encode(struct encoder *e, const char *text, size_t n_bytes, bool prefix
         look_up(e, i, n);
         if (s->prev[i] != UINT32_MAX) look_up(e, s->prev[i], n);
     }
-    for (uint32_t i = 0; i < n; i = s->next[i]) {
+    for (uint32_t i = 0; i < n && !e->asker.stopped; i = s->next[i]) {
         uint32_t start = symbol_start(s, i);
         if (s->id[i] >= 0) {
             token_list_add(e->out, s->id[i]);

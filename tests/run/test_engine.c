@@ -260,6 +260,42 @@ static void chats_are_rendered_and_begin_with_one_bos(void **state) {
     ats_engine_close(e);
 }
 
+static bool stop_at_once(void *user) {
+    ++*(int *)user;
+    return true;
+}
+
+static void long_texts_and_chats_can_be_cancelled(void **state) {
+    (void)state;
+    ats_options o = agree_llama();
+    o.metadata_only = true;
+    ats_engine *e = agree_open(&o);
+    struct buf words = {0}, messages = {0};
+    for (int i = 0; i < 100000; i++)
+        buf_add_str(&words, "word ");
+    for (int i = 0; i < 20000; i++)
+        buf_printf(&messages, "%c{\"role\":\"%s\",\"content\":\"Hi\"}", i ? ',' : '[',
+                   i % 2 ? "assistant" : "user");
+    buf_add_char(&messages, ']');
+    int32_t *got;
+    char *text;
+    size_t n;
+    int n_asked = 0;
+    ats_engine_set_cancel(e, stop_at_once, &n_asked);
+    TEST_STATUS(ats_tokenize(e, words.data, words.len, 0, &got, &n), ATS_CANCELLED);
+    assert_null(got);
+    TEST_STATUS(ats_tokenize_chat(e, buf_str(&words), &got, &n), ATS_CANCELLED);
+    assert_null(got);
+    TEST_STATUS(ats_chat_render(e, buf_str(&messages), NULL, true, &text), ATS_CANCELLED);
+    assert_null(text);
+    assert_int_equal(n_asked, 3);
+    ats_engine_set_cancel(e, NULL, NULL);
+    TEST_OK(ats_tokenize(e, words.data, words.len, 0, &got, &n));
+    ats_free(got);
+    ats_engine_close(e);
+    buf_free(&words), buf_free(&messages);
+}
+
 static json_t *parsed(char *text) {
     json_t *value;
     assert_non_null(text);
@@ -385,6 +421,7 @@ int main(void) {
         cmocka_unit_test(metadata_alone_has_a_vocabulary_and_no_sessions),
         cmocka_unit_test(text_goes_to_ids_and_back),
         cmocka_unit_test(chats_are_rendered_and_begin_with_one_bos),
+        cmocka_unit_test(long_texts_and_chats_can_be_cancelled),
         cmocka_unit_test(facts_are_json),
         cmocka_unit_test(names_of_files_need_not_be_utf_8),
         cmocka_unit_test(statuses_have_texts),
