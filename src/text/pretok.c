@@ -72,8 +72,13 @@ static const struct pretok_rule RULES[] = {
     {"minimax-m2", PRETOK_GPT4O, false, false},
     {"tekken", PRETOK_TEKKEN, true, true},
     {"deepseek-coder", PRETOK_DEEPSEEK_CODER, false, false},
+    {"deepseek-llm", PRETOK_DEEPSEEK_LLM, false, false},
     {"seed-coder", PRETOK_SEED_CODER, false, false},
     {"minicpm5", PRETOK_MINICPM5, true, false},
+    {"bloom", PRETOK_BLOOM, false, false},
+    {"gpt3-finnish", PRETOK_BLOOM, false, false},
+    {"poro-chat", PRETOK_BLOOM, false, false},
+    {"viking", PRETOK_VIKING, false, false},
     {"deepseek-v3", PRETOK_DEEPSEEK3, false, false},
     {"hunyuan-dense", PRETOK_DEEPSEEK3, false, false},
     {"joyai-llm", PRETOK_DEEPSEEK3, false, false},
@@ -345,6 +350,48 @@ static size_t match_east(const struct pretok *p, size_t at, size_t end) {
     return at;
 }
 
+/* \s? and a run of what is_in takes, which may take spaces itself */
+static size_t match_after_any_space(const struct pretok *p, size_t at, size_t end,
+                                    bool (*is_in)(uint32_t cp)) {
+    size_t s = at + is_at(p, at, end, CLASS_SPACE), e;
+    if (s == end || !is_in(p->cp[s])) s = at;
+    for (e = s; e < end && is_in(p->cp[e]);)
+        e++;
+    return e > s ? e : at;
+}
+
+static size_t match_spaced_cased(const struct pretok *p, size_t at, size_t end) {
+    return match_after_any_space(p, at, end, pretok_is_cased);
+}
+
+/* [!-/:-~], the same in full width, quotation marks, the East Asian space, comma and stop */
+static bool is_deepseek_sign(uint32_t cp) {
+    return (cp >= '!' && cp <= '/') || (cp >= ':' && cp <= '~') || (cp >= 0xFF01 && cp <= 0xFF0F) ||
+           (cp >= 0xFF1A && cp <= 0xFF5E) || (cp >= 0x2018 && cp <= 0x201F) ||
+           (cp >= 0x3000 && cp <= 0x3002);
+}
+
+static size_t match_spaced_signs(const struct pretok *p, size_t at, size_t end) {
+    return match_after_any_space(p, at, end, is_deepseek_sign);
+}
+
+/* \s+$ : asked where a run begins only, so that each is looked at once */
+static size_t match_last_spaces(const struct pretok *p, size_t at, size_t end) {
+    if (at > p->begin && (p->class[at - 1] & CLASS_SPACE)) return at;
+    return run_of(p, at, end, CLASS_SPACE) == end ? end : at;
+}
+
+/* " ?[^(\s|.,!? ...)]+": the others are commas and stops of other scripts */
+static size_t match_bloom(const struct pretok *p, size_t at, size_t end) {
+    static const uint32_t stops[] = {'(',    '|',    '.',    ',',    '!',   '?',   ')',
+                                     0x2026, 0x3002, 0xFF0C, 0x3001, 0x964, 0x6D4, 0x60C};
+    size_t s = at + (p->cp[at] == ' '), e;
+    for (e = s; e < end && !(p->class[e] & CLASS_SPACE); e++)
+        for (size_t i = 0; i < COUNT_OF(stops); i++)
+            if (p->cp[e] == stops[i]) return e > s ? e : at;
+    return e > s ? e : at;
+}
+
 static bool is_ascii_letter(uint32_t cp) {
     return (cp | 32) >= 'a' && (cp | 32) <= 'z';
 }
@@ -374,7 +421,7 @@ static size_t match_deepseek3(const struct pretok *p, size_t at, size_t end) {
 }
 
 /* One after the other, each cutting the pieces that the one before left. */
-static match_fn *const STAGES[N_PRETOK_KINDS][6] = {
+static match_fn *const STAGES[N_PRETOK_KINDS][7] = {
     [PRETOK_GPT2] = {match_gpt2},
     [PRETOK_SMOLLM] = {match_digit, match_gpt2},
     [PRETOK_LLAMA3] = {match_llama3},
@@ -385,8 +432,12 @@ static match_fn *const STAGES[N_PRETOK_KINDS][6] = {
     [PRETOK_DEEPSEEK3] = {match_3_numbers, match_han_kana, match_deepseek3},
     [PRETOK_DEEPSEEK_CODER] = {match_newline, match_spaced_letters, match_spaced_punct, match_east,
                                match_digit},
+    [PRETOK_DEEPSEEK_LLM] = {match_newline, match_spaced_cased, match_spaced_signs,
+                             match_last_spaces, match_east, match_digit},
     [PRETOK_SEED_CODER] = {match_seed_coder},
     [PRETOK_MINICPM5] = {match_3_numbers, match_llama3},
+    [PRETOK_BLOOM] = {match_bloom},
+    [PRETOK_VIKING] = {match_bloom, match_digit},
     [PRETOK_DEFAULT] = {match_default_punct, match_gpt2, match_numbers, match_3_digits},
 };
 
@@ -396,11 +447,12 @@ static bool stops(const struct pretok *p, size_t n_chars) {
 
 /* Cuts each piece into its matches and what lies between them; returns the number of pieces, 0 if
  * it was stopped. */
-static size_t split_pieces(const struct pretok *p, match_fn *match, const uint32_t *in, size_t n_in,
+static size_t split_pieces(struct pretok *p, match_fn *match, const uint32_t *in, size_t n_in,
                            uint32_t *out) {
     size_t n_out = 0, at = 0;
     for (size_t i = 0; i < n_in; i++) {
         size_t gap = at, end = in[i];
+        p->begin = at;
         while (at < end) {
             size_t e = match(p, at, end);
             if (stops(p, e - at + 1)) return 0;

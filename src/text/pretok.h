@@ -18,8 +18,11 @@ enum pretok_kind {
     PRETOK_TEKKEN,
     PRETOK_DEEPSEEK3,
     PRETOK_DEEPSEEK_CODER,
+    PRETOK_DEEPSEEK_LLM,
     PRETOK_SEED_CODER,
     PRETOK_MINICPM5,
+    PRETOK_BLOOM,
+    PRETOK_VIKING,  /* BLOOM, then each digit alone */
     PRETOK_DEFAULT, /* llama.cpp's, for files that name none */
     N_PRETOK_KINDS
 };
@@ -45,6 +48,7 @@ struct pretok {
     uint16_t *class;
     size_t n_chars;
     size_t cap_chars;
+    size_t begin;        /* of the piece that is being cut, in characters */
     uint32_t *pieces[2]; /* ends of the pieces of two stages, in characters; (cap_chars) */
 };
 
@@ -52,3 +56,6 @@ void pretok_free(struct pretok *p);
 
 /* Splits text[0..n): valid UTF-8, below 2 GiB. An empty text has no words. */
 void pretok_split(struct pretok *p, enum pretok_kind kind, const char *text, size_t n);
+
+/* Letters with a case, by the list of deepseek-llm's pattern. pretok_cased.c. */
+bool pretok_is_cased(uint32_t cp);

@@ -16,8 +16,30 @@
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]" a "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"  \
     "]" b
 
+#define BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
+/* The letters of deepseek-llm's. */
+#define CASED_LETTERS                                                                              \
+    "A-Za-z\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}"                 \
+    "\\x{1C4}-\\x{293}\\x{295}-\\x{2AF}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37B}-\\x{37D}"         \
+    "\\x{37F}\\x{386}\\x{388}-\\x{38A}\\x{38C}\\x{38E}-\\x{3A1}\\x{3A3}-\\x{3F5}"                  \
+    "\\x{3F7}-\\x{481}\\x{48A}-\\x{52F}\\x{531}-\\x{556}\\x{10A0}-\\x{10C5}"                       \
+    "\\x{13A0}-\\x{13F5}\\x{13F8}-\\x{13FD}\\x{1C90}-\\x{1CBA}\\x{1CBD}-\\x{1CBF}"                 \
+    "\\x{1D00}-\\x{1D2B}\\x{1D6B}-\\x{1D77}\\x{1D79}-\\x{1D9A}\\x{1E00}-\\x{1F15}"                 \
+    "\\x{1F18}-\\x{1F1D}\\x{1F20}-\\x{1F45}\\x{1F48}-\\x{1F4D}\\x{1F50}-\\x{1F57}\\x{1F59}"        \
+    "\\x{1F5B}\\x{1F5D}\\x{1F5F}-\\x{1F7D}\\x{1F80}-\\x{1FB4}\\x{1FB6}-\\x{1FBC}\\x{1FBE}"         \
+    "\\x{1FC2}-\\x{1FC4}\\x{1FC6}-\\x{1FCC}\\x{1FD0}-\\x{1FD3}\\x{1FD6}-\\x{1FDB}"                 \
+    "\\x{1FE0}-\\x{1FEC}\\x{1FF2}-\\x{1FF4}\\x{1FF6}-\\x{1FFC}\\x{2102}\\x{2107}"                  \
+    "\\x{210A}-\\x{2113}\\x{2115}\\x{2119}-\\x{211D}\\x{2124}\\x{2126}\\x{2128}"                   \
+    "\\x{212A}-\\x{212D}\\x{212F}-\\x{2134}\\x{2139}\\x{213C}-\\x{213F}\\x{2145}-\\x{2149}"        \
+    "\\x{214E}\\x{2183}\\x{2184}\\x{2C00}-\\x{2C7B}\\x{2C7E}-\\x{2CE4}\\x{2CEB}-\\x{2CEE}"         \
+    "\\x{2CF2}\\x{2CF3}\\x{A640}-\\x{A66D}\\x{A680}-\\x{A69B}\\x{A722}-\\x{A76F}"                  \
+    "\\x{A771}-\\x{A787}\\x{A78B}-\\x{A78E}\\x{AB70}-\\x{ABBF}\\x{FB00}-\\x{FB06}"                 \
+    "\\x{FB13}-\\x{FB17}\\x{FF21}-\\x{FF3A}\\x{FF41}-\\x{FF5A}\\x{10400}-\\x{1044F}"               \
+    "\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}\\x{10CC0}-\\x{10CF2}"         \
+    "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
+
 /* Patterns of each stage, as the vocabularies' own files or llama.cpp (default) have them. */
-static const char *const PATTERNS[N_PRETOK_KINDS][6] = {
+static const char *const PATTERNS[N_PRETOK_KINDS][7] = {
     [PRETOK_GPT2] = {GPT2},
     [PRETOK_SMOLLM] = {"\\p{N}", GPT2},
     [PRETOK_LLAMA3] = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" TAIL},
@@ -36,10 +58,17 @@ static const char *const PATTERNS[N_PRETOK_KINDS][6] = {
     [PRETOK_DEEPSEEK_CODER] = {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
                                "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
                                "\\p{N}"},
+    [PRETOK_DEEPSEEK_LLM] = {"[\r\n]", "\\s?[" CASED_LETTERS "]+",
+                             "\\s?[!-/:-~\\x{FF01}-\\x{FF0F}\\x{FF1A}-\\x{FF5E}"
+                             "\\x{2018}-\\x{201F}\\x{3000}-\\x{3002}]+",
+                             "\\s+$", "[\\x{4E00}-\\x{9FA5}\\x{800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+",
+                             "\\p{N}"},
     [PRETOK_SEED_CODER] = {CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}"
                                        "| ?[^\\s\\p{L}\\p{N}\\r\\n]+|\\s*[\\r\\n]+"
                                        "|\\s+(?!\\S)|\\s+"},
     [PRETOK_MINICPM5] = {"\\p{N}{1,3}", CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}+" TAIL},
+    [PRETOK_BLOOM] = {BLOOM},
+    [PRETOK_VIKING] = {BLOOM, "\\p{N}"},
     [PRETOK_DEFAULT] = {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"},
 };
 
@@ -56,6 +85,9 @@ static const char *const KIND_NAMES[N_PRETOK_KINDS] = {
     [PRETOK_DEEPSEEK_CODER] = "deepseek-coder",
     [PRETOK_SEED_CODER] = "seed-coder",
     [PRETOK_MINICPM5] = "minicpm5",
+    [PRETOK_DEEPSEEK_LLM] = "deepseek-llm",
+    [PRETOK_BLOOM] = "bloom",
+    [PRETOK_VIKING] = "viking",
 };
 
 static pcre2_code *compile(const char *pattern) {
@@ -69,7 +101,7 @@ static pcre2_code *compile(const char *pattern) {
 }
 
 struct oracle {
-    pcre2_code *codes[6];
+    pcre2_code *codes[7];
     pcre2_match_data *match;
     size_t *ends[2];
     size_t n;
@@ -85,7 +117,7 @@ static void oracle_open(struct oracle *o, enum pretok_kind kind, size_t max_byte
 }
 
 static void oracle_close(struct oracle *o) {
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         pcre2_code_free(o->codes[i]);
     pcre2_match_data_free(o->match);
     free(o->ends[0]);
@@ -165,15 +197,16 @@ static void tricky_strings_are_cut_as_the_patterns_do(void **state) {
 /* Characters that the patterns tell apart, several of each class. Not U+180E: PCRE2's \s takes it,
  * Unicode's White_Space and the reference libraries do not. */
 static const uint32_t ALPHABET[] = {
-    ' ',    ' ',    ' ',    '\t',   '\n',     '\r',   '\v',   0x85,    0xA0,    0x2003,
-    0x2028, 0x3000, 'a',    'b',    's',      't',    'r',    'e',     'l',     'v',
-    'm',    'd',    'S',    'T',    'R',      'E',    'L',    'V',     'M',     'D',
-    'A',    'Z',    0x17F,  0xE9,   0xC9,     0x1C5,  0x2B0,  0x3B1,   0x391,   0x4E2D,
-    0x9FA5, 0x9FA6, 0x3042, 0x30A2, 0x3400,   0x645,  0x915,  0x301,   0x93F,   0x20E3,
-    0xFE0F, '0',    '1',    '9',    0x661,    0x2160, 0xBD,   0xB2,    '\'',    '\'',
-    '\'',   '.',    '/',    '/',    '-',      '_',    '$',    '+',     '<',     '^',
-    '`',    '|',    '~',    0x2019, 0x3001,   0x20AC, 0x2192, 0x1F642, 0x1F3FD, 0x200D,
-    0,      1,      0x7F,   0xE000, 0x10FFFF, 0x2581, 0xFFFD, 0xAD,    0x2800,
+    ' ',     ' ',     ' ',    '\t',   '\n',   '\r',   '\v',   0x85,     0xA0,   0x2003, 0x2028,
+    0x3000,  'a',     'b',    's',    't',    'r',    'e',    'l',      'v',    'm',    'd',
+    'S',     'T',     'R',    'E',    'L',    'V',    'M',    'D',      'A',    'Z',    0x17F,
+    0xE9,    0xC9,    0x1C5,  0x2B0,  0x3B1,  0x391,  0x4E2D, 0x9FA5,   0x9FA6, 0x3042, 0x30A2,
+    0x3400,  0x645,   0x915,  0x301,  0x93F,  0x20E3, 0xFE0F, '0',      '1',    '9',    0x661,
+    0x2160,  0xBD,    0xB2,   '\'',   '\'',   '\'',   '.',    '/',      '/',    '-',    '_',
+    '$',     '+',     '<',    '^',    '`',    '|',    '~',    0x2019,   0x3001, 0x20AC, 0x2192,
+    0x1F642, 0x1F3FD, 0x200D, 0,      1,      0x7F,   0xE000, 0x10FFFF, 0x2581, 0xFFFD, 0xAD,
+    0x2800,  '(',     ',',    '!',    ')',    0x2026, 0x3002, 0xFF0C,   0xFF01, 0xFF5E, 0xFF21,
+    0x60C,   0x1FBE,  0x212A, 0x10D0, 0xA790, 0xAC00, 0x800,
 };
 
 static void random_strings_are_cut_as_the_patterns_do(void **state) {
@@ -208,9 +241,10 @@ static void every_character_has_the_class_that_pcre2_gives_it(void **state) {
     struct pretok p = {0};
     pcre2_code *unassigned = compile("^\\p{Cn}");
     pcre2_match_data *match = pcre2_match_data_create(4, NULL);
-    struct oracle o[3];
-    static const enum pretok_kind kinds[3] = {PRETOK_QWEN35, PRETOK_GPT4O, PRETOK_DEEPSEEK3};
-    for (int k = 0; k < 3; k++)
+    struct oracle o[5];
+    static const enum pretok_kind kinds[5] = {PRETOK_QWEN35, PRETOK_GPT4O, PRETOK_DEEPSEEK3,
+                                              PRETOK_DEEPSEEK_LLM, PRETOK_BLOOM};
+    for (int k = 0; k < 5; k++)
         oracle_open(&o[k], kinds[k], 64);
     int n = 0;
     for (uint32_t cp = 0; cp <= 0x10FFFF; cp++) {
@@ -226,12 +260,12 @@ static void every_character_has_the_class_that_pcre2_gives_it(void **state) {
             text[at++] = between[i][0];
             at += (size_t)utf8_encode(cp, text + at);
         }
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 5; k++)
             check(&o[k], &p, kinds[k], text, at);
         n++;
     }
     assert_true(n > 140000);
-    for (int k = 0; k < 3; k++)
+    for (int k = 0; k < 5; k++)
         oracle_close(&o[k]);
     pcre2_code_free(unassigned);
     pcre2_match_data_free(match);
@@ -250,6 +284,7 @@ static void every_name_finds_its_rule(void **state) {
     assert_false(pretok_find("chatglm-bpe")->ignore_merges);
     assert_int_equal(pretok_find("llama4")->kind, PRETOK_GPT4O);
     assert_int_equal(pretok_find("chatglm-bpe")->kind, PRETOK_LLAMA3);
+    assert_int_equal(pretok_find("poro-chat")->kind, PRETOK_BLOOM);
     assert_null(pretok_find("no-such"));
     assert_null(pretok_find(""));
 }
