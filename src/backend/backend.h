@@ -101,8 +101,10 @@ struct weight_source {
     int n_rows, n_cols, n_experts;
     int64_t row_bytes;
     const uint8_t *data;
-    bool raw;              /* leave it where it is: memory is short */
-    int64_t matrix_bytes;  /* 0: they stand back to back */
+    bool raw;                       /* leave it where it is: memory is short */
+    int64_t matrix_bytes;           /* 0: they stand back to back */
+    const uint8_t *const *matrices; /* where each stands, of which data is the first, if they are at
+                                       no one distance; or NULL */
     const uint8_t *packed; /* the same in the layout of packed.h, read where it stands; or NULL */
     bool streamed;         /* steps read it in a slot, */
     int slot;              /* this one, */
@@ -115,6 +117,7 @@ static inline int weight_matrices(const struct weight_source *s) { /* n_experts 
 }
 
 static inline const uint8_t *weight_matrix(const struct weight_source *s, int matrix) {
+    if (s->matrices) return s->matrices[matrix];
     return s->data + matrix * (s->matrix_bytes ? s->matrix_bytes : s->n_rows * s->row_bytes);
 }
 

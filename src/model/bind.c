@@ -89,6 +89,41 @@ ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols
     return add_weight(b, t, w, weight);
 }
 
+/* The tensor of the e-th expert; the first says which type they all have. */
+static ats_status find_expert(struct binding *b, const char *stem, int e, struct graph_weight *w,
+                              const struct gguf_tensor **out) {
+    char name[NAME_BYTES + 32];
+    snprintf(name, sizeof name, "%s.%d.weight", stem, e);
+    const struct gguf_tensor *t = gguf_tensor_find(b->file, name);
+    if (!t) return missing(name);
+    TRY(check_shape(t, w->n_cols, w->n_rows));
+    if (e == 0) w->dtype = t->dtype;
+    if (t->dtype != w->dtype)
+        return fail(ATS_UNSUPPORTED,
+                    "tensor %s has the type %s, the expert before it %s: experts of several types "
+                    "are not supported",
+                    name, dtype_name(t->dtype), dtype_name(w->dtype));
+    *out = t;
+    return ATS_OK;
+}
+
+ats_status bind_each_expert(struct binding *b, int n_experts, int n_rows, int n_cols, int *weight,
+                            const char *format, ...) {
+    char stem[NAME_BYTES];
+    const struct gguf_tensor *t, *first = NULL;
+    int *tensors = ARENA_ARRAY(b->arena, int, n_experts);
+    struct graph_weight w = {.n_rows = n_rows, .n_cols = n_cols, .n_experts = n_experts};
+    FIND(t, b, stem, format);
+    for (int e = 0; e < n_experts; e++) {
+        TRY(find_expert(b, stem, e, &w, &t));
+        if (!first) first = t;
+        tensors[e] = (int)(t - b->file->tensors);
+        b->used[tensors[e]] = true;
+    }
+    w.tensors = tensors;
+    return add_weight(b, first, w, weight);
+}
+
 ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int n_rows,
                             int n_rows_whole, int n_cols, int *weight, const char *format, ...) {
     char name[NAME_BYTES];

@@ -37,6 +37,10 @@ MUST_CHECK ats_status bind_rows(struct binding *b, int row_begin, int n_rows, in
 /* n_experts matrices of n_rows outputs and n_cols inputs, stacked in one tensor. */
 MUST_CHECK ats_status bind_experts(struct binding *b, int n_experts, int n_rows, int n_cols,
                                    int *weight, const char *format, ...) PRINTF_LIKE(6, 7);
+/* The same of n_experts tensors of one type, a matrix each. What is named is their stem: that of
+ * blk.0.ffn_up.E.weight is blk.0.ffn_up. */
+MUST_CHECK ats_status bind_each_expert(struct binding *b, int n_experts, int n_rows, int n_cols,
+                                       int *weight, const char *format, ...) PRINTF_LIKE(6, 7);
 /* Rows of each of them, of n_rows_whole in all (fused weights). */
 MUST_CHECK ats_status bind_expert_rows(struct binding *b, int n_experts, int row_begin, int n_rows,
                                        int n_rows_whole, int n_cols, int *weight,

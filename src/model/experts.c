@@ -75,6 +75,16 @@ static ats_status bind_fused(struct binding *b, const struct experts_hparams *hp
                             layer);
 }
 
+/* One of the three. Old files have a tensor for each expert. */
+static ats_status bind_stack(struct binding *b, const struct experts_hparams *hp, int layer,
+                             const char *name, int n_rows, int n_cols, int *weight) {
+    if (bind_has(b, "blk.%d.ffn_%s.0.weight", layer, name))
+        return bind_each_expert(b, hp->n_experts, n_rows, n_cols, weight, "blk.%d.ffn_%s", layer,
+                                name);
+    return bind_experts(b, hp->n_experts, n_rows, n_cols, weight, "blk.%d.ffn_%s_exps.weight",
+                        layer, name);
+}
+
 static ats_status bind_three(struct binding *b, const struct experts_hparams *hp, int layer,
                              struct experts_params *p) {
     static const char *const names[] = {"gate", "up", "down"};
@@ -85,8 +95,7 @@ static ats_status bind_three(struct binding *b, const struct experts_hparams *hp
         if (fused && i != EXPERT_DOWN)
             TRY(bind_fused(b, hp, layer, i, &p->weights[i]));
         else
-            TRY(bind_experts(b, hp->n_experts, n_rows, n_cols, &p->weights[i],
-                             "blk.%d.ffn_%s_exps.weight", layer, names[i]));
+            TRY(bind_stack(b, hp, layer, names[i], n_rows, n_cols, &p->weights[i]));
         p->math[i] = bind_math(b, p->weights[i]);
         if (p->math[i] == MATH_BF16) p->math[i] = MATH_F32; /* no kernels for them */
         if (p->biased)

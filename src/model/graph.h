@@ -140,6 +140,8 @@ static inline void delta_key_heads(const struct delta_params *p, int begin, int 
 struct graph_weight {
     const char *name;   /* of the file's tensor, for messages and plans only */
     int tensor;         /* index in the model's tensor table */
+    const int *tensors; /* (n_experts) where each expert's matrix is a tensor of its own, of which
+                           `tensor` is the first; else NULL */
     int64_t row_begin;  /* first row of the tensor that belongs to this weight; of a part of a
                            vector: first element */
     int n_rows, n_cols; /* a vector has one row */

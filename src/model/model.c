@@ -120,6 +120,20 @@ static ats_status check_unused(const struct binding *b) {
                 n_unused > 1 ? "s" : "", b->file->arch, first);
 }
 
+/* Where the experts of weights in several tensors stand in the file's map. */
+static void find_matrices(struct model *m) {
+    const struct graph *g = m->graph;
+    m->matrices = ARENA_ARRAY(&m->arena, const uint8_t *const *, g->n_weights);
+    for (int i = 0; i < g->n_weights; i++) {
+        const struct graph_weight *w = &g->weights[i];
+        if (!w->tensors) continue;
+        const uint8_t **at = ARENA_ARRAY(&m->arena, const uint8_t *, w->n_experts);
+        for (int e = 0; e < w->n_experts; e++)
+            at[e] = m->file->tensors[w->tensors[e]].data;
+        m->matrices[i] = at;
+    }
+}
+
 static void count_weights(struct model *m, const bool *used) {
     for (int i = 0; i < m->file->n_tensors; i++) {
         if (!used[i]) continue;
@@ -154,6 +168,7 @@ static ats_status build(struct model *m, const struct model_options *options) {
     if (status == ATS_OK) {
         m->graph = graph_finish(b.builder, hidden, logits, options->row_group);
         m->graph->logit_cap = m->hp.logit_cap;
+        find_matrices(m);
         count_weights(m, b.used);
     } else {
         graph_discard(b.builder);
@@ -192,7 +207,14 @@ const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row
            (vector ? dtype_row_bytes(t->dtype, w->row_begin) : w->row_begin * t->row_bytes);
 }
 
+const uint8_t *const *model_weight_matrices(const struct model *m, int weight) {
+    return m->matrices[weight];
+}
+
 void model_weight_done(const struct model *m, int weight) {
-    const struct gguf_tensor *t = &m->file->tensors[m->graph->weights[weight].tensor];
-    file_map_dontneed(&m->file->files[t->file_index].map, t->file_offset, (uint64_t)t->n_bytes);
+    const struct graph_weight *w = &m->graph->weights[weight];
+    for (int i = 0; i < (w->tensors ? w->n_experts : 1); i++) {
+        const struct gguf_tensor *t = &m->file->tensors[w->tensors ? w->tensors[i] : w->tensor];
+        file_map_dontneed(&m->file->files[t->file_index].map, t->file_offset, (uint64_t)t->n_bytes);
+    }
 }

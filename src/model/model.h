@@ -35,6 +35,7 @@ struct model {
     const struct gguf *file; /* borrowed */
     struct hparams hp;
     struct graph *graph;
+    const uint8_t *const **matrices; /* (n_weights) model_weight_matrices */
     uint64_t n_params, weight_bytes; /* of the tensors in use */
 };
 
@@ -47,5 +48,7 @@ void model_close(struct model *m); /* accepts NULL */
 
 /* The bytes of a graph weight: first row, distance of rows. Borrowed from the file's map. */
 const uint8_t *model_weight_data(const struct model *m, int weight, int64_t *row_bytes);
+/* The bytes of each expert's matrix where each is a tensor of its own, (n_experts); else NULL. */
+const uint8_t *const *model_weight_matrices(const struct model *m, int weight);
 /* A copy was made: its pages need not stay in this process. They can be read again. */
 void model_weight_done(const struct model *m, int weight);

@@ -18,6 +18,7 @@ struct weight_source shard_source(const struct model *model, const struct progra
                                    .raw = raw,
                                    .streamed = shard->transfer >= 0};
     source.data = model_weight_data(model, shard->weight, &source.row_bytes);
+    source.matrices = model_weight_matrices(model, shard->weight);
     source.matrix_bytes = w->matrix_rows * source.row_bytes;
     int64_t offset = 0;
     if (shard->axis == AXIS_ROWS) {
@@ -27,11 +28,15 @@ struct weight_source shard_source(const struct model *model, const struct progra
         offset = shard->begin *
                  (source.matrix_bytes ? source.matrix_bytes : source.n_rows * source.row_bytes);
         source.n_experts = shard->end - shard->begin;
+        if (source.matrices) source.matrices += shard->begin;
     } else {
         offset = (int64_t)shard->begin / type->block_elements * type->block_bytes;
         source.n_cols = shard->end - shard->begin;
     }
-    if (source.data) source.data += offset;
+    if (source.matrices)
+        source.data = source.matrices[0];
+    else if (source.data)
+        source.data += offset;
     return source;
 }
 

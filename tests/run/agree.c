@@ -51,6 +51,38 @@ static bool drops(const struct agree_change *c, const char *key) {
     return false;
 }
 
+bool agree_split_experts(const struct gguf *g, const struct gguf_tensor *t,
+                         struct agree_tensor *out) {
+    const char *at = strstr(t->name, "_exps.weight");
+    (void)g;
+    if (!at) return true;
+    snprintf(out->name, sizeof out->name, "%.*s.#.weight", (int)(at - t->name), t->name);
+    out->n_parts = (int)t->dims[2];
+    return true;
+}
+
+static void put_tensor(struct gguf_writer *w, const struct gguf_tensor *t,
+                       const struct agree_tensor *c) {
+    if (c->n_parts == 0) gguf_put_tensor(w, c->name, c->dtype, t->n_dims, c->dims);
+    for (int i = c->n_parts - 1; i >= 0; i--) {
+        char name[160];
+        const char *at = strchr(c->name, '#');
+        assert_non_null(at);
+        snprintf(name, sizeof name, "%.*s%d%s", (int)(at - c->name), c->name, i, at + 1);
+        gguf_put_tensor(w, name, c->dtype, t->n_dims - 1, c->dims);
+    }
+}
+
+static void put_data(struct gguf_writer *w, const struct gguf_tensor *t,
+                     const struct agree_tensor *c) {
+    const bool same = c->data.len == 0;
+    const uint8_t *data = same ? t->data : (const uint8_t *)c->data.data;
+    const int n_parts = max_int(1, c->n_parts);
+    const size_t n = (same ? (size_t)t->n_bytes : c->data.len) / (size_t)n_parts;
+    for (int i = n_parts - 1; i >= 0; i--)
+        TEST_OK(gguf_writer_data(w, data + (size_t)i * n, n));
+}
+
 void agree_copy(const char *from, const char *to, const struct agree_change *c) {
     struct gguf *g;
     struct gguf_writer *w = gguf_writer_open();
@@ -64,16 +96,13 @@ void agree_copy(const char *from, const char *to, const struct agree_change *c) 
         const struct gguf_tensor *t = &g->tensors[i];
         snprintf(copies[i].name, sizeof copies[i].name, "%s", t->name);
         memcpy(copies[i].dims, t->dims, sizeof t->dims);
+        copies[i].dtype = t->dtype;
         kept[i] = !c->tensor || c->tensor(g, t, &copies[i]);
-        if (kept[i]) gguf_put_tensor(w, copies[i].name, t->dtype, t->n_dims, copies[i].dims);
+        if (kept[i]) put_tensor(w, t, &copies[i]);
     }
     TEST_OK(gguf_writer_begin(w, to));
     for (int i = 0; i < g->n_tensors; i++) {
-        const struct buf *b = &copies[i].data;
-        const bool same = b->len == 0;
-        if (kept[i])
-            TEST_OK(gguf_writer_data(w, same ? (const void *)g->tensors[i].data : b->data,
-                                     same ? (size_t)g->tensors[i].n_bytes : b->len));
+        if (kept[i]) put_data(w, &g->tensors[i], &copies[i]);
         buf_free(&copies[i].data);
     }
     TEST_OK(gguf_writer_end(w));

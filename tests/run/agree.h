@@ -20,7 +20,10 @@ bool agree_has_vulkan(void);
 struct agree_tensor {
     char name[64];
     int64_t dims[GGUF_MAX_DIMS];
-    struct buf data; /* of the same type; empty: the tensor's */
+    enum dtype dtype;
+    struct buf data; /* empty: the tensor's */
+    int n_parts;     /* cut along the last axis into so many tensors, the last first; a '#' in the
+                        name is a part's number. 0: whole */
 };
 /* How a copy differs. */
 struct agree_change {
@@ -30,6 +33,9 @@ struct agree_change {
     bool (*tensor)(const struct gguf *g, const struct gguf_tensor *t, struct agree_tensor *out);
     const void *user;
 };
+/* A `tensor` of a copy: each expert's matrix is a tensor of its own, as in old files. */
+bool agree_split_experts(const struct gguf *g, const struct gguf_tensor *t,
+                         struct agree_tensor *out);
 void agree_copy(const char *from, const char *to, const struct agree_change *c);
 
 /* Logits (n, n_vocab) of ids appended to a session in pieces of `chunk` (0: at once). Owned. */

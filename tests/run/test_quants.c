@@ -211,6 +211,66 @@ static void fused_experts_give_the_same_bits(void **state) {
     quant_close(&q);
 }
 
+/* Old files of Mixtral; of floats and of blocks. */
+static void experts_in_tensors_of_their_own_give_the_same_bits(void **state) {
+    (void)state;
+    static const char *const files[] = {"models/quants/moe-Q4_K_M.gguf",
+                                        "models/mixtral/mixtral-f32.gguf"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[512];
+        int32_t ids[20];
+        if (!test_shared_path(path, sizeof path, files[i])) skip();
+        for (int j = 0; j < 20; j++)
+            ids[j] = j * 31 + 5;
+        assert_same_bits(path, &(struct agree_change){.tensor = agree_split_experts}, ids, 20);
+    }
+}
+
+static bool drop_the_fourth(const struct gguf *g, const struct gguf_tensor *t,
+                            struct agree_tensor *out) {
+    (void)g, (void)out;
+    return strcmp(t->name, "blk.0.ffn_up.3.weight") != 0;
+}
+static bool cut_the_fourth(const struct gguf *g, const struct gguf_tensor *t,
+                           struct agree_tensor *out) {
+    if (drop_the_fourth(g, t, out)) return true;
+    out->dims[1] /= 2;
+    buf_add(&out->data, t->data, (size_t)t->n_bytes / 2);
+    return true;
+}
+static bool halve_the_fourth(const struct gguf *g, const struct gguf_tensor *t,
+                             struct agree_tensor *out) {
+    if (drop_the_fourth(g, t, out)) return true;
+    out->dtype = DTYPE_F16;
+    buf_add(&out->data, t->data, (size_t)t->n_bytes / 2);
+    return true;
+}
+
+static void experts_of_their_own_are_all_needed_and_checked(void **state) {
+    (void)state;
+    static const struct {
+        bool (*tensor)(const struct gguf *g, const struct gguf_tensor *t, struct agree_tensor *out);
+        ats_status status;
+        const char *part;
+    } bad[] = {
+        {drop_the_fourth, ATS_UNSUPPORTED, "tensor blk.0.ffn_up.3.weight is missing"},
+        {cut_the_fourth, ATS_BAD_FILE, "tensor blk.0.ffn_up.3.weight is "},
+        {halve_the_fourth, ATS_UNSUPPORTED, "tensor blk.0.ffn_up.3.weight has the type F16"},
+    };
+    char whole[512], split[512], path[512];
+    if (!test_shared_path(whole, sizeof whole, "models/mixtral/mixtral-f32.gguf")) skip();
+    test_tmp_path(split, sizeof split, "split.gguf");
+    test_tmp_path(path, sizeof path, "bad.gguf");
+    agree_copy(whole, split, &(struct agree_change){.tensor = agree_split_experts});
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        agree_copy(split, path, &(struct agree_change){.tensor = bad[i].tensor});
+        ats_options options = agree_options(path);
+        ats_engine *e;
+        assert_int_equal(ats_engine_open(&options, &e), bad[i].status);
+        if (!strstr(ats_error_text(), bad[i].part)) fail_msg("%s", ats_error_text());
+    }
+}
+
 /* With biases; with biases that must be there, and sinks; with a gate beside q. */
 static void fused_attention_gives_the_same_bits(void **state) {
     (void)state;
@@ -257,6 +317,8 @@ int main(void) {
         cmocka_unit_test(eight_bit_activations_stay_close),
         cmocka_unit_test(repacking_changes_no_bit),
         cmocka_unit_test(fused_experts_give_the_same_bits),
+        cmocka_unit_test(experts_in_tensors_of_their_own_give_the_same_bits),
+        cmocka_unit_test(experts_of_their_own_are_all_needed_and_checked),
         cmocka_unit_test(fused_attention_gives_the_same_bits),
         cmocka_unit_test(smaller_kv_types_stay_close),
     };

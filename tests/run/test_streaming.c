@@ -110,12 +110,12 @@ static struct backend *open_device(bool no_repack) {
     return b;
 }
 
-/* Rounds of many tokens and of one. */
-static void check_bits(const char *path, int n_slots, bool no_repack) {
+/* Rounds of many tokens and of one, of a file and of another that has the same weights. */
+static void check_bits_of(const char *path, const char *other, int n_slots, bool no_repack) {
     static const int n_tokens[] = {5, 1, 1, N_TOKENS, 1};
     struct bench resident, streamed;
     bench_open(&resident, path, 0, open_device(no_repack));
-    bench_open(&streamed, path, n_slots, open_device(no_repack));
+    bench_open(&streamed, other, n_slots, open_device(no_repack));
     const struct program *p = executor_program(streamed.executor);
     assert_true(p->n_transfers >= 2);
     assert_int_equal(executor_program(resident.executor)->n_transfers, 0);
@@ -136,6 +136,29 @@ static void check_bits(const char *path, int n_slots, bool no_repack) {
     }
     bench_close(&streamed);
     bench_close(&resident);
+}
+
+static void check_bits(const char *path, int n_slots, bool no_repack) {
+    check_bits_of(path, path, n_slots, no_repack);
+}
+
+/* As old files have them: they come to rest and stream like those that stand in one tensor. */
+static void experts_in_tensors_of_their_own_change_no_bit(void **state) {
+    (void)state;
+    static const char *const files[] = {"models/quants/moe-Q4_K_M.gguf",
+                                        "models/mixtral/mixtral-f32.gguf"};
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        char path[512], split[512];
+        if (!test_shared_path(path, sizeof path, files[i])) skip();
+        test_tmp_path(split, sizeof split, "split.gguf");
+        agree_copy(path, split, &(struct agree_change){.tensor = agree_split_experts});
+        check_bits_of(path, split, 2, false);
+        check_bits_of(split, path, 2, false);
+#ifndef STREAM_ON_VULKAN
+        check_bits_of(path, split, 2, true);
+#endif
+        remove(split);
+    }
 }
 
 #ifdef STREAM_ON_VULKAN
@@ -357,6 +380,7 @@ int main(void) {
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streaming_changes_no_bit),
+        cmocka_unit_test(experts_in_tensors_of_their_own_change_no_bit),
 #ifdef STREAM_ON_VULKAN
         cmocka_unit_test(parts_of_weights_change_no_bit),
         cmocka_unit_test(memory_that_cannot_be_pinned_changes_no_bit),

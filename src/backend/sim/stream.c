@@ -100,6 +100,7 @@ static struct weight_source laid_out(const struct backend_home *home, const uint
         return out;
     }
     out.data = at;
+    out.matrices = NULL;
     out.row_bytes = dtype_row_bytes(source->dtype, source->n_cols);
     out.matrix_bytes = 0;
     return out;

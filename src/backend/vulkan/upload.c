@@ -12,6 +12,7 @@
 static struct backend_weight weight_shape(const struct weight_source *s) {
     struct backend_weight w = {.s = *s, .packed = dtype_info(s->dtype)->quantised};
     w.s.data = NULL;
+    w.s.matrices = NULL;
     if (w.packed) {
         w.unit_bytes = pack_group_bytes(s->dtype, s->n_cols);
         w.matrix_bytes = pack_bytes(s->dtype, s->n_rows, s->n_cols);
@@ -245,6 +246,7 @@ void vk_home_source(struct backend *b, const struct backend_home *home,
         return;
     }
     source->data = at;
+    source->matrices = NULL;
     source->row_bytes = (int64_t)w.unit_bytes;
     source->matrix_bytes = (int64_t)w.matrix_bytes;
 }
