@@ -79,6 +79,13 @@ MUST_CHECK ats_status bind_window_layers(struct binding *b, uint32_t window, uin
  * if one has a value that matters. keys.c. */
 MUST_CHECK ats_status keys_check(const struct binding *b);
 
+/* Blocks that predict further tokens are left idle: in the file's map, neither in the graph nor
+ * ever read, so that they take no memory, and none of their tensors is missed. BAD_FILE if one has
+ * another shape than in a layer of the model. Counts them. nextn.c. */
+MUST_CHECK ats_status nextn_check(const struct binding *b, int *n_tensors, uint64_t *n_bytes);
+/* The tensor of this name belongs to such a block. */
+bool nextn_has(const struct hparams *hp, const char *name);
+
 /* Class of a product with this weight: q8 only for quantised types, bf16 only for BF16. */
 enum math bind_math(const struct binding *b, int weight);
 

@@ -99,18 +99,12 @@ static const struct arch *find_arch(const char *name) {
     return NULL;
 }
 
-static bool is_of_nextn(const struct hparams *hp, const char *name) {
-    if (hp->n_nextn == 0 || strncmp(name, "blk.", 4) != 0) return false;
-    long layer = strtol(name + 4, NULL, 10);
-    return layer >= hp->n_layers && layer < hp->n_layers + hp->n_nextn;
-}
-
 /* Every tensor must have a reader: a forgotten one means a wrong result, silently. */
 static ats_status check_unused(const struct binding *b) {
     int n_unused = 0;
     const char *first = NULL;
     for (int i = 0; i < b->file->n_tensors; i++) {
-        if (b->used[i] || is_of_nextn(&b->hp, b->file->tensors[i].name)) continue;
+        if (b->used[i] || nextn_has(&b->hp, b->file->tensors[i].name)) continue;
         if (!first) first = b->file->tensors[i].name;
         n_unused++;
     }
@@ -165,6 +159,7 @@ static ats_status build(struct model *m, const struct model_options *options) {
     ats_status status = options->force ? ATS_OK : keys_check(&b);
     if (status == ATS_OK) status = arch->build(&b, &hidden, &logits);
     if (status == ATS_OK) status = check_unused(&b);
+    if (status == ATS_OK) status = nextn_check(&b, &m->n_idle, &m->idle_bytes);
     if (status == ATS_OK) {
         m->graph = graph_finish(b.builder, hidden, logits, options->row_group);
         m->graph->logit_cap = m->hp.logit_cap;

@@ -37,6 +37,8 @@ struct model {
     struct graph *graph;
     const uint8_t *const **matrices; /* (n_weights) model_weight_matrices */
     uint64_t n_params, weight_bytes; /* of the tensors in use */
+    int n_idle; /* tensors of blocks that predict further tokens: mapped, not read (bind.h) */
+    uint64_t idle_bytes;
 };
 
 /* Reads hyper-parameters, binds and checks every weight, builds the graph. file is borrowed and

@@ -275,17 +275,50 @@ static void layers_of_further_tokens_are_left_out(void **state) {
     variant_open(GLM4MOE, &c, &variant_plain, &v, &status);
     TEST_OK(status);
     assert_int_equal(v.m->hp.n_layers, whole.m->hp.n_layers - 1);
-    uint64_t n_params = 0;
-    for (int i = 0; i < whole.g->n_tensors; i++)
-        if (strncmp(whole.g->tensors[i].name, "blk.2.", 6) == 0)
-            n_params += (uint64_t)whole.g->tensors[i].n_elements;
+    uint64_t n_params = 0, n_bytes = 0;
+    int n_tensors = 0;
+    for (int i = 0; i < whole.g->n_tensors; i++) {
+        const struct gguf_tensor *t = &whole.g->tensors[i];
+        if (strncmp(t->name, "blk.2.", 6) != 0) continue;
+        n_params += (uint64_t)t->n_elements;
+        n_bytes += (uint64_t)t->n_bytes;
+        n_tensors++;
+    }
     assert_int_equal(v.m->n_params, whole.m->n_params - n_params);
+    assert_int_equal(v.m->idle_bytes, n_bytes);
+    assert_int_equal(v.m->n_idle, n_tensors);
+    assert_int_equal(whole.m->n_idle, 0);
+    assert_int_equal(v.m->weight_bytes, whole.m->weight_bytes - n_bytes);
     variant_close(&v);
     variant_close(&whole);
     variant_refused(GLM4MOE, (struct change){.u32_key = "glm4moe.nextn_predict_layers", .u32 = 3},
                     ATS_BAD_FILE, "nextn_predict_layers is 3, of 3 layers");
     c.extra = "blk.3.attn_norm.weight";
     variant_refused(GLM4MOE, c, ATS_UNSUPPORTED, "blk.3.attn_norm.weight");
+}
+
+/* Its own tensors and those that every layer has; what is not known is no reason to refuse a file
+ * that runs without. */
+static void idle_tensors_have_the_shapes_of_layers(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t dims[2];
+        const char *part;
+    } bad[] = {
+        {"blk.4.nextn.eh_proj.weight", {64, 64}, "is 1 x 64 x 64, expected 1 x 64 x 128"},
+        {"blk.4.nextn.enorm.weight", {32, 1}, "is 1 x 1 x 32, expected 1 x 1 x 64"},
+        {"blk.4.attn_q.weight", {64, 128}, "is 1 x 128 x 64, expected 1 x 256 x 64"},
+        {"blk.4.attn_norm.weight", {128, 1}, "is 1 x 1 x 128, expected 1 x 1 x 64"},
+    };
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        struct change c = {.reshape = bad[i].name, .dims = {bad[i].dims[0], bad[i].dims[1]}};
+        if (!variant_refused(QWEN35M, c, ATS_BAD_FILE, bad[i].part)) skip();
+        variant_refused(QWEN35M, c, ATS_BAD_FILE, bad[i].name);
+    }
+    variant_accepted(QWEN35M, (struct change){.extra = "blk.4.nextn.other.weight"});
+    variant_refused(QWEN35M, (struct change){.extra = "blk.5.nextn.other.weight"}, ATS_UNSUPPORTED,
+                    "blk.5.nextn.other.weight");
 }
 
 /* What only the graph shows, as the oracle's prompts do not reach it. */
@@ -348,6 +381,7 @@ int main(void) {
         cmocka_unit_test(expert_keys_are_checked),
         cmocka_unit_test(keys_of_routing_are_checked),
         cmocka_unit_test(layers_of_further_tokens_are_left_out),
+        cmocka_unit_test(idle_tensors_have_the_shapes_of_layers),
         cmocka_unit_test(llama4_s_layers_alternate),
         cmocka_unit_test(keys_of_recurrent_layers_are_checked),
     };
