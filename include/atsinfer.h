@@ -397,7 +397,9 @@ typedef struct ats_sampling {
     uint64_t seed; /* same seed, same text; default: random */
 } ats_sampling;
 
-/* Defaults as commented, overridden by the file's general.sampling.* keys if engine is given. */
+/* Defaults as commented, overridden by the file's general.sampling.* keys if engine is given. If
+ * its general.sampling.sequence lists steps in the order above, those that it does not name are
+ * off; a list in another order is not followed, which is told when the file is opened. */
 ATS_API void ats_sampling_default(const ats_engine *engine, ats_sampling *out);
 
 /* A sampler has the state of one generation: random numbers, history. BAD_ARGUMENT names the

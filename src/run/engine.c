@@ -250,6 +250,7 @@ static ats_status open_engine(ats_engine *e) {
     if (e->options.metadata_only) return open_text(e);
     TRY(open_model(e));
     TRY(open_text(e));
+    sampling_check_file(e->file);
     TRY(planner_open(e, &e->planner));
     e->round = round_memory_open(&e->options);
     TRY(engine_start_somehow(e));

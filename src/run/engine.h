@@ -121,6 +121,9 @@ void session_forget(ats_session *s);
 MUST_CHECK ats_status session_replay(ats_session *s);
 void session_remember(ats_session *s);
 
+/* generate.c: tells of what the file wants of sampling and does not get. */
+void sampling_check_file(const struct gguf *g);
+
 /* observe.c: rounds that are measured, or written to a trace. */
 /* The executor is ready, or another one in its place. */
 MUST_CHECK ats_status observe_open(ats_engine *e);

@@ -1,6 +1,8 @@
 /* Sampling with the file's defaults, and the generation loop. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/log.h"
 #include "run/breakers.h"
 #include "run/engine.h"
 #include "run/sampler.h"
@@ -24,6 +26,71 @@ static void file_int(const struct gguf *g, const char *key, int *value) {
     if (gguf_opt_i32(g, key, &v) == ATS_OK) *value = v;
 }
 
+/* Steps in our order, with the names that files and llama.cpp's flags have for them. */
+static const char *const step_names[] = {
+    " penalties ",
+    " dry ",
+    " top_n_sigma top-n-sigma ", /* which we do not have: off, whatever its place */
+    " top_k top-k ",
+    " typ_p typ-p typ typical_p typical-p typical ",
+    " top_p top-p nucleus ",
+    " min_p min-p ",
+    " xtc ",
+    " temperature temp ",
+};
+enum { N_STEPS = sizeof step_names / sizeof *step_names };
+
+static int find_step(const char *name, size_t n) {
+    char word[32];
+    if (n == 0 || n > sizeof word - 3 || memchr(name, ' ', n)) return -1;
+    snprintf(word, sizeof word, " %.*s ", (int)n, name);
+    for (int i = 0; i < N_STEPS; i++)
+        if (strstr(step_names[i], word)) return i;
+    return -1;
+}
+
+static void leave_out(const bool named[N_STEPS], ats_sampling *p) {
+    if (!named[0]) {
+        p->repeat_penalty = 1;
+        p->presence_penalty = p->frequency_penalty = 0;
+    }
+    if (!named[1]) p->dry_multiplier = 0;
+    if (!named[3]) p->top_k = 0;
+    if (!named[4]) p->typical_p = 1;
+    if (!named[5]) p->top_p = 1;
+    if (!named[6]) p->min_p = 0;
+    if (!named[7]) p->xtc_probability = 0;
+    if (!named[8]) p->temperature = 1;
+}
+
+/* A maker may list the steps, with semicolons between: those not named are left out. False if there
+ * are others, or in another order than ours: then the list counts for nothing. */
+static bool follow_sequence(const struct gguf *g, ats_sampling *p) {
+    bool named[N_STEPS] = {false};
+    struct gguf_str list = {"", 0};
+    int last = -1;
+    if (gguf_opt_str(g, "general.sampling.sequence", &list) != ATS_OK || list.n == 0) return true;
+    for (size_t at = 0; at <= list.n;) {
+        const char *name = list.data + at, *end = memchr(name, ';', list.n - at);
+        const size_t n = end ? (size_t)(end - name) : list.n - at;
+        const int step = find_step(name, n);
+        if (step <= last) return false;
+        named[step] = true;
+        last = step;
+        at += n + 1;
+    }
+    leave_out(named, p);
+    return true;
+}
+
+void sampling_check_file(const struct gguf *g) {
+    ats_sampling p = {0};
+    if (!follow_sequence(g, &p))
+        log_msg(LOG_WARN, "key general.sampling.sequence lists steps that are not there, or in "
+                          "another order: all are taken, in ours");
+    error_clear();
+}
+
 void ats_sampling_default(const ats_engine *e, ats_sampling *out) {
     sampler_defaults(out);
     if (!e) return;
@@ -41,6 +108,7 @@ void ats_sampling_default(const ats_engine *e, ats_sampling *out) {
     file_int(g, "general.sampling.mirostat", &own.mirostat);
     file_float(g, "general.sampling.mirostat_tau", &own.mirostat_tau);
     file_float(g, "general.sampling.mirostat_eta", &own.mirostat_eta);
+    (void)follow_sequence(g, &own);
     if (sampler_check(&own, tokenizer_n_tokens(e->tokenizer)) == ATS_OK) *out = own;
     error_clear(); /* of keys of another type, too */
 }

@@ -499,6 +499,63 @@ static void sampling_defaults_of_the_file_are_taken(void **state) {
     remove(path);
 }
 
+static void put_sequence(struct gguf_writer *w, const void *user) {
+    gguf_put_str(w, "general.sampling.sequence", user);
+    gguf_put_f32(w, "general.sampling.temp", 0.25F);
+    gguf_put_f32(w, "general.sampling.penalty_repeat", 1.5F);
+    gguf_put_f32(w, "general.sampling.xtc_probability", 0.5F);
+}
+
+static int n_told;
+static void count_told(void *user, int level, const char *text) {
+    (void)user, (void)level;
+    n_told += strstr(text, "general.sampling.sequence") != NULL;
+}
+
+/* Those that a file's list does not name, if it can be followed. */
+static void steps_that_the_file_leaves_out_are_off(void **state) {
+    (void)state;
+    static const struct {
+        const char *list;
+        bool followed, penalties, top_k, top_p, min_p, xtc, temperature;
+    } cases[] = {
+        {"penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", true, true, true,
+         true, true, true, true},
+        {"top_k;top_p;temperature", true, false, true, true, false, false, true},
+        {"min-p;xtc", true, false, false, false, true, true, false},
+        {"", true, true, true, true, true, true, true},
+        {"temperature;top_p", false, true, true, true, true, true, true},
+        {"top_k;top_k", false, true, true, true, true, true, true},
+        {"top_k;;top_p", false, true, true, true, true, true, true},
+        {"top_k;infill", false, true, true, true, true, true, true},
+        {"top_k top-k", false, true, true, true, true, true, true},
+        {"top_k;", false, true, true, true, true, true, true},
+    };
+    char from[512], path[512];
+    if (!test_shared_path(from, sizeof from, LLAMA)) skip();
+    test_tmp_path(path, sizeof path, "sequence.gguf");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        ats_sampling own;
+        agree_copy(from, path, &(struct agree_change){.put = put_sequence, .user = cases[i].list});
+        n_told = 0;
+        ats_log_set(count_told, NULL, 1);
+        ats_options o = agree_options(path);
+        ats_engine *e = agree_open(&o);
+        ats_sampling_default(e, &own);
+        ats_log_set(NULL, NULL, 3);
+        assert_int_equal(n_told, !cases[i].followed);
+        assert_true(own.repeat_penalty == (cases[i].penalties ? 1.5F : 1));
+        assert_int_equal(own.top_k, cases[i].top_k ? 40 : 0);
+        assert_true(own.top_p == (cases[i].top_p ? 0.95F : 1));
+        assert_true(own.min_p == (cases[i].min_p ? 0.05F : 0));
+        assert_true(own.xtc_probability == (cases[i].xtc ? 0.5F : 0));
+        assert_true(own.temperature == (cases[i].temperature ? 0.25F : 1));
+        assert_string_equal(ats_error_text(), "");
+        ats_engine_close(e);
+    }
+    remove(path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_text_is_the_oracle_s),
@@ -516,6 +573,7 @@ int main(void) {
         cmocka_unit_test(sampling_out_of_range_is_named),
         cmocka_unit_test(sampling_defaults_are_documented_ones),
         cmocka_unit_test(sampling_defaults_of_the_file_are_taken),
+        cmocka_unit_test(steps_that_the_file_leaves_out_are_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
