@@ -211,19 +211,22 @@ static void fused_experts_give_the_same_bits(void **state) {
     quant_close(&q);
 }
 
+static void assert_file_keeps_bits(const char *file, const struct agree_change *change) {
+    char path[512];
+    int32_t ids[20];
+    if (!test_shared_path(path, sizeof path, file)) skip();
+    for (int j = 0; j < 20; j++)
+        ids[j] = j * 31 + 5;
+    assert_same_bits(path, change, ids, 20);
+}
+
 /* Old files of Mixtral; of floats and of blocks. */
 static void experts_in_tensors_of_their_own_give_the_same_bits(void **state) {
     (void)state;
     static const char *const files[] = {"models/quants/moe-Q4_K_M.gguf",
                                         "models/mixtral/mixtral-f32.gguf"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[512];
-        int32_t ids[20];
-        if (!test_shared_path(path, sizeof path, files[i])) skip();
-        for (int j = 0; j < 20; j++)
-            ids[j] = j * 31 + 5;
-        assert_same_bits(path, &(struct agree_change){.tensor = agree_split_experts}, ids, 20);
-    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        assert_file_keeps_bits(files[i], &(struct agree_change){.tensor = agree_split_experts});
 }
 
 static bool drop_the_fourth(const struct gguf *g, const struct gguf_tensor *t,
@@ -277,14 +280,8 @@ static void fused_attention_gives_the_same_bits(void **state) {
     static const char *const files[] = {"models/qwen2/qwen2-bf16.gguf",
                                         "models/gptoss/gptoss-mxfp4.gguf",
                                         "models/qwen35/qwen35-f16.gguf"};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[512];
-        int32_t ids[20];
-        if (!test_shared_path(path, sizeof path, files[i])) skip();
-        for (int j = 0; j < 20; j++)
-            ids[j] = j * 31 + 5;
-        assert_same_bits(path, &(struct agree_change){.tensor = fuse_attention}, ids, 20);
-    }
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        assert_file_keeps_bits(files[i], &(struct agree_change){.tensor = fuse_attention});
 }
 
 /* f16 caches: the bound of the README's "F16 KV" row for dense models; q8_0 caches: rounding to 8
