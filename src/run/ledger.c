@@ -33,6 +33,7 @@ struct weight_source shard_source(const struct model *model, const struct progra
         offset = (int64_t)shard->begin / type->block_elements * type->block_bytes;
         source.n_cols = shard->end - shard->begin;
     }
+    REQUIRE(!source.matrices || shard->axis == AXIS_EXPERTS || offset == 0); /* cut by experts */
     if (source.matrices)
         source.data = source.matrices[0];
     else if (source.data)
